@@ -1,0 +1,153 @@
+# titan.c. `make demo` and `make test` are the front door; `make help` lists the rest.
+#
+# Variants, each in a folder of its own:   make SAN=address|thread|undefined|address,undefined
+#                                          make CC=gcc|clang     make DEBUG=1     make WERROR=1
+# A part alone with what it stands on:     make PARTS="base ir" SUITES="base ir" build/part/titan-test
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+SAN ?=
+DEBUG ?=
+WERROR ?=
+PARTS ?=
+SUITES ?= $(PARTS)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+comma := ,
+MACHINE := $(shell uname -m)
+X86 := $(filter x86_64 amd64,$(MACHINE))
+
+# ---- variant: objects in build/obj/VARIANT, binaries in build (the default) or build/VARIANT -----------------------
+
+VARIANT := $(notdir $(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)$(if $(WERROR),-werror)$(if $(PARTS),-part)
+OBJ := build/obj/$(VARIANT)
+BIN := $(if $(filter gcc,$(VARIANT)),build,$(if $(filter gcc-part,$(VARIANT)),build/part,build/$(VARIANT)))
+
+# ---- flags -------------------------------------------------------------------------------------------------------
+# Numerics are part of the contract: no contraction of a*b+c (every fma is written), never -ffast-math. The two
+# -fno-math-* flags only drop errno and trap bookkeeping, they change no result.
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla -Wswitch-enum
+MATH := -ffp-contract=off -fno-math-errno -fno-trapping-math
+OPT := $(if $(SAN)$(DEBUG),-O1 -g,-O3 -g1)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+CFLAGS ?=
+TT_CFLAGS := -std=gnu17 $(OPT) $(MATH) $(WARN) -Isrc -pthread \
+	$(if $(WERROR),-Werror) $(if $(PARTS),-DTT_PART) $(if $(DEBUG),-DTT_DEBUG) $(if $(X86),,-DTT_NO_X86) $(SANFLAGS) $(CFLAGS)
+LIBS := -lxsmm -lxsmmnoblas -ljansson -lxxhash -lpthread -ldl -lm
+
+# ---- sources -----------------------------------------------------------------------------------------------------
+
+FOLDERS := $(if $(PARTS),$(addprefix src/,$(PARTS)),$(wildcard src/*))
+SRC := $(filter-out %.k.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
+KERNELS := $(wildcard $(filter src/kernels,$(FOLDERS))/*.k.c)
+TESTS := $(if $(PARTS),tests/main.c tests/malloc_count.c $(SUITES:%=tests/test_%.c),$(wildcard tests/*.c))
+
+# A kernel file is compiled once per set: the same C for the baseline, for wider vectors, and for double precision.
+SETS := ref f64 $(if $(X86),avx2 avx512)
+SET_ref := -DTT_SET_REF=1
+SET_f64 := -DTT_SET_F64=1 -DTT_REAL_F64
+SET_avx2 := -DTT_SET_AVX2=1 -mavx2 -mfma -mf16c -mbmi2
+SET_avx512 := -DTT_SET_AVX512=1 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2 -mprefer-vector-width=512
+
+KERNEL_OBJ := $(foreach s,$(SETS),$(KERNELS:%.k.c=$(OBJ)/%.$s.o))
+SRC_OBJ := $(SRC:%.c=$(OBJ)/%.o)
+TEST_OBJ := $(TESTS:%.c=$(OBJ)/%.o)
+LIB_OBJ := $(filter-out $(OBJ)/src/cli/main.o,$(SRC_OBJ)) $(KERNEL_OBJ)
+
+# ---- targets -----------------------------------------------------------------------------------------------------
+
+.PHONY: all demo test proof lint deps clean help objects syntax print-bin
+.DELETE_ON_ERROR:
+
+# The build is a make of its own, started once the packages are there; it uses all cores unless -j was given.
+BUILD = case "$$MAKEFLAGS" in *jobserver*) j=;; *) j=-j$(JOBS);; esac; $(MAKE) --no-print-directory $$j
+
+all: deps
+	@$(BUILD) $(BIN)/titan $(BIN)/titan-test
+
+demo: deps
+	@$(BUILD) $(BIN)/titan
+	$(BIN)/titan demo
+
+test: all
+	$(BIN)/titan-test
+
+proof: all
+	$(BIN)/titan-test --tier=proof
+
+# gcc compiles everything with optimization, since some of its warnings need it; for clang the front end is enough.
+# cppcheck: tensor memory is bytes that hold floats, log(0) is a value here, gcc finds dangling pointers better, and cppcheck
+# 2.10 loses its way in compound literals.
+lint:
+	@tools/deps.sh lint
+	@$(BUILD) CC=gcc WERROR=1 objects
+	@$(BUILD) CC=clang WERROR=1 syntax
+	@tools/check.sh build/obj/gcc-werror
+	@if command -v cppcheck >/dev/null; then \
+		echo "cppcheck"; \
+		cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr -j $(JOBS) \
+			--suppress=missingIncludeSystem --suppress=invalidPointerCast --suppress=invalidFunctionArg --suppress=autoVariables \
+			--suppress=internalAstError -Isrc -D__x86_64__ src tests; \
+	else echo "cppcheck: not installed, skipped"; fi
+
+deps:
+	@tools/deps.sh
+
+clean:
+	rm -rf build
+
+help:
+	@echo "make all     build $(BIN)/titan and $(BIN)/titan-test"
+	@echo "make demo    train a small model on the C headers of this machine"
+	@echo "make test    the quick tests           make proof   every test, however long"
+	@echo "make lint    both compilers without a warning, and tools/check.sh"
+	@echo "make deps    install missing packages (says which first; needs root)"
+	@echo "make clean   remove build/"
+
+print-bin:
+	@echo $(BIN)
+
+objects: $(SRC_OBJ) $(KERNEL_OBJ) $(TEST_OBJ)
+syntax: $(SRC_OBJ:.o=.syntax) $(KERNEL_OBJ:.o=.syntax) $(TEST_OBJ:.o=.syntax)
+
+$(BIN)/titan: $(OBJ)/src/cli/main.o $(LIB_OBJ)
+	@mkdir -p $(@D)
+	@echo "link  $@"
+	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS)
+
+$(BIN)/titan-test: $(TEST_OBJ) $(LIB_OBJ)
+	@mkdir -p $(@D)
+	@echo "link  $@"
+	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS)
+
+# ---- rules -------------------------------------------------------------------------------------------------------
+# Objects also depend on this file: a changed flag rebuilds them.
+
+$(OBJ)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "cc    $<"
+	@$(CC) $(TT_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(OBJ)/%.syntax: %.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(TT_CFLAGS) -MMD -MP -MT $@ -MF $(@:.syntax=.d) -fsyntax-only $<
+	@touch $@
+
+# $(1) the set. tt_kernels_NAME_SET is the table that the file defines.
+define KERNEL_RULE
+$$(OBJ)/%.$(1).o: %.k.c Makefile
+	@mkdir -p $$(@D)
+	@echo "cc    $$< ($(1))"
+	@$$(CC) $$(TT_CFLAGS) $$(SET_$(1)) -DTT_KERNEL_TABLE=tt_kernels_$$(notdir $$*)_$(1) -MMD -MP -c -o $$@ $$<
+
+$$(OBJ)/%.$(1).syntax: %.k.c Makefile
+	@mkdir -p $$(@D)
+	@$$(CC) $$(TT_CFLAGS) $$(SET_$(1)) -DTT_KERNEL_TABLE=tt_kernels_$$(notdir $$*)_$(1) \
+		-MMD -MP -MT $$@ -MF $$(@:.syntax=.d) -fsyntax-only $$<
+	@touch $$@
+endef
+$(foreach s,$(SETS),$(eval $(call KERNEL_RULE,$s)))
+
+-include $(patsubst %.o,%.d,$(SRC_OBJ) $(KERNEL_OBJ) $(TEST_OBJ))

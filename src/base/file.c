@@ -1,0 +1,166 @@
+/* Files: whole reads and writes, folders, read-only mappings. Every error names the path and what the system said. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static tt_status open_file(const char *path, int *fd_out, struct stat *st_out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
+	struct stat st;
+	if (fstat(fd, &st) != 0) {
+		tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot stat: %m", path);
+		close(fd);
+		return TT_ERR_IO;
+	}
+	if (S_ISDIR(st.st_mode)) {
+		close(fd);
+		TT_FAIL(TT_ERR_IO, "%s: is a folder, a file is needed", path);
+	}
+	*fd_out = fd;
+	*st_out = st;
+	return TT_OK;
+}
+
+/* Reads at most n bytes; fewer only at the end of the file. */
+static tt_status read_some(int fd, const char *path, char *p, size_t n, size_t *got)
+{
+	size_t have = 0;
+	while (have < n) {
+		ssize_t r = read(fd, p + have, n - have);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			TT_FAIL(TT_ERR_IO, "%s: cannot read: %m", path);
+		if (r == 0)
+			break;
+		have += (size_t)r;
+	}
+	*got = have;
+	return TT_OK;
+}
+
+tt_status tt_file_read(tt_arena *a, const char *path, char **out, size_t *n)
+{
+	int fd;
+	struct stat st;
+	TT_TRY(open_file(path, &fd, &st));
+	/* Files under /proc and pipes have no size: the buffer starts small and doubles. A file that is as long as it said
+	 * fits at once, its end being seen by asking for one byte more. */
+	size_t cap = TT_MAX((size_t)st.st_size, (size_t)4095) + 1, have = 0;
+	char *p = tt_arena_alloc(a, cap);
+	tt_status s;
+	for (;;) {
+		size_t got = 0;
+		s = read_some(fd, path, p + have, cap - have, &got);
+		have += got;
+		if (s != TT_OK || have < cap)
+			break;
+		char *more = tt_arena_alloc(a, cap * 2);
+		memcpy(more, p, have);
+		p = more;
+		cap *= 2;
+	}
+	close(fd);
+	TT_TRY(s);
+	p[have] = 0;
+	*out = p;
+	*n = have;
+	return TT_OK;
+}
+
+tt_status tt_file_write(const char *path, const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot create: %m", path);
+	size_t done = 0;
+	while (done < n) {
+		ssize_t w = write(fd, (const char *)bytes + done, n - done);
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0) {
+			tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot write (%zu of %zu bytes done): %m", path, done, n);
+			close(fd);
+			return TT_ERR_IO;
+		}
+		done += (size_t)w;
+	}
+	if (close(fd) != 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot close after writing %zu bytes: %m", path, n);
+	return TT_OK;
+}
+
+tt_status tt_mkdirs(const char *path)
+{
+	char part[PATH_MAX];
+	size_t n = strlen(path);
+	if (n == 0)
+		TT_FAIL(TT_ERR_IO, "cannot create a folder: its name is empty");
+	if (n >= sizeof part)
+		TT_FAIL(TT_ERR_IO, "%.64s...: cannot create folder: its name has %zu bytes, the system takes %zu", path, n,
+			sizeof part - 1);
+	memcpy(part, path, n + 1);
+	for (size_t i = 1; i <= n; i++) {
+		if (part[i] != '/' && part[i] != 0)
+			continue;
+		part[i] = 0;
+		int made = mkdir(part, 0777), cause = errno;
+		if (made != 0) {
+			struct stat st;
+			bool there = stat(part, &st) == 0;
+			if (there && !S_ISDIR(st.st_mode))
+				TT_FAIL(TT_ERR_IO, "%s: cannot create folder: %s is a file", path, part);
+			errno = cause;
+			if (!there)
+				TT_FAIL(TT_ERR_IO, "%s: cannot create folder %s: %m", path, part);
+		}
+		part[i] = path[i];
+	}
+	return TT_OK;
+}
+
+tt_status tt_map_open(const char *path, tt_map *out)
+{
+	int fd;
+	struct stat st;
+	TT_TRY(open_file(path, &fd, &st));
+	if (!S_ISREG(st.st_mode)) {
+		close(fd);
+		TT_FAIL(TT_ERR_IO, "%s: is not a regular file, only those can be mapped", path);
+	}
+	tt_map m = {(const uint8_t *)"", (size_t)st.st_size}; /* an empty file cannot be mapped, yet p is readable text */
+	if (m.n) {
+		void *p = mmap(NULL, m.n, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (p == MAP_FAILED) {
+			tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot map %zu bytes: %m", path, m.n);
+			close(fd);
+			return TT_ERR_IO;
+		}
+		m.p = p;
+	}
+	close(fd);
+	*out = m;
+	return TT_OK;
+}
+
+void tt_map_close(tt_map *m)
+{
+	if (m->n)
+		munmap((void *)(uintptr_t)m->p, m->n);
+	*m = (tt_map){0};
+}
+
+double tt_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}

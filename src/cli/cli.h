@@ -1,0 +1,19 @@
+/* cli: commands. Each takes the arguments after its name and returns a status whose text main prints. */
+#ifndef TT_CLI_H
+#define TT_CLI_H
+
+#include "base/base.h"
+
+typedef struct tt_command {
+	const char *name, *usage, *doc;
+	tt_status (*run)(int argc, const char *const *argv);
+} tt_command;
+
+tt_status tt_cmd_train(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_config(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
+
+int tt_cli_exit_code(tt_status s);
+
+#endif

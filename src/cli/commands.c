@@ -1,0 +1,99 @@
+/* commands.c: train, config, ops. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "ops/ops.h"
+#include "train/train.h"
+
+static void print(const char *text)
+{
+	fputs(text, stdout);
+}
+
+/* One optional path, then flags; short spellings of the debug keys that everybody types. */
+static tt_status split_args(tt_arena *a, int argc, const char *const *argv, const char **path, int *nflags, const char ***flags)
+{
+	static const struct { const char *shorthand, *key; } shorts[] = {
+		{ "--dump=", "--debug.dump=" }, { "--kernels=", "--debug.kernels=" }, { "--isa=", "--debug.isa=" }, { "--numerics=", "--debug.numerics=" },
+		{ "--threads=", "--hardware.threads=" },
+	};
+	*path = NULL;
+	*nflags = 0;
+	*flags = TT_NEWN(a, const char *, argc + 1);
+	for (int i = 0; i < argc; i++) {
+		const char *s = argv[i];
+		if (strncmp(s, "--", 2)) {
+			if (*path)
+				TT_FAIL(TT_ERR_USAGE, "two config files: %s and %s (one is read; flags change single keys)", *path, s);
+			*path = s;
+			continue;
+		}
+		for (int k = 0; k < TT_COUNT(shorts); k++)
+			if (!strncmp(s, shorts[k].shorthand, strlen(shorts[k].shorthand)))
+				s = tt_arena_printf(a, "%s%s", shorts[k].key, s + strlen(shorts[k].shorthand));
+		(*flags)[(*nflags)++] = s;
+	}
+	return TT_OK;
+}
+
+static tt_status load(tt_arena *a, int argc, const char *const *argv, tt_config **cfg)
+{
+	const char *path, **flags;
+	int n;
+	TT_TRY(split_args(a, argc, argv, &path, &n, &flags));
+	return tt_config_load(a, path, n, flags, cfg);
+}
+
+tt_status tt_cmd_train(int argc, const char *const *argv)
+{
+	tt_arena *a = tt_arena_create("cli");
+	double t0 = tt_now();
+	tt_config *cfg;
+	tt_status s = load(a, argc, argv, &cfg);
+	if (s == TT_OK) {
+		tt_config_log_warnings(cfg);
+		if (cfg->job.print_config) {
+			tt_buf b = { 0 };
+			tt_config_print(cfg, &b);
+			print(b.s ? b.s : "");
+			tt_buf_fini(&b);
+		}
+		tt_train_io io = { .print = print, .parse_seconds = tt_now() - t0 };
+		s = tt_train_run(cfg, &io);
+	}
+	tt_arena_destroy(a);
+	return s;
+}
+
+tt_status tt_cmd_config(int argc, const char *const *argv)
+{
+	tt_arena *a = tt_arena_create("cli");
+	tt_buf b = { 0 };
+	tt_status s = TT_OK;
+	if (argc == 1 && !strcmp(argv[0], "--doc")) {
+		tt_config_doc(&b);
+	} else {
+		tt_config *cfg;
+		s = load(a, argc, argv, &cfg);
+		if (s == TT_OK) {
+			tt_config_log_warnings(cfg);
+			tt_config_print(cfg, &b);
+		}
+	}
+	if (s == TT_OK && b.s)
+		print(b.s);
+	tt_buf_fini(&b);
+	tt_arena_destroy(a);
+	return s;
+}
+
+tt_status tt_cmd_ops(int argc, const char *const *argv)
+{
+	if (argc)
+		TT_FAIL(TT_ERR_USAGE, "titan ops takes no arguments, got %s", argv[0]);
+	printf("%-14s %-9s %-11s %-22s %s\n", "op", "class", "family", "dims", "what it computes");
+	for (int i = 0; tt_ops[i]; i++)
+		printf("%-14s %-9s %-11s %-22s %s\n", tt_ops[i]->name, tt_class_name(tt_ops[i]->cls), tt_op_family(tt_ops[i]->name),
+		       tt_ops[i]->labels ? tt_ops[i]->labels : "", tt_ops[i]->doc);
+	return TT_OK;
+}

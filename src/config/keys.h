@@ -1,0 +1,87 @@
+/* Inside config/: the rows of keys.def as data, and the way from a TOML value to a member and back. */
+#ifndef TT_CONFIG_KEYS_H
+#define TT_CONFIG_KEYS_H
+
+#include "config/config.h"
+#include "config/toml.h"
+
+typedef enum tt_key_type {
+	TT_KEY_BOOL,
+	TT_KEY_TRI,
+	TT_KEY_INT,
+	TT_KEY_FLOAT,
+	TT_KEY_STRING,
+	TT_KEY_STRINGS,
+	TT_KEY_ENUM,
+	TT_KEY_TABLES,
+} tt_key_type;
+
+typedef struct tt_choices {
+	const char *const *words; /* by enum value */
+	int n;
+} tt_choices;
+
+typedef struct tt_key tt_key;
+struct tt_key {
+	const char *section, *name, *full; /* "training", "steps", "training.steps" */
+	const char *doc;
+	tt_key_type type;
+	size_t offset; /* of the member in tt_config, or in the entry of an array of tables */
+	struct {
+		bool b;
+		int64_t i; /* enum values too */
+		double f;
+		const char *s;
+	} def;
+	int64_t i_least, i_most;
+	double f_least, f_most;
+	char f_open, f_close;   /* '[' '(' and ']' ')' */
+	const char *why;        /* why the range is what it is; in a boolean or enum: why the default alone is legal */
+	tt_choices choices;     /* of an enum, or of the words of a list */
+	const tt_key *sub;      /* rows of an array of tables */
+	int sub_n;
+	size_t sub_size;        /* bytes of an entry */
+};
+
+typedef struct tt_key_section {
+	const char *name, *doc;
+} tt_key_section;
+
+extern const tt_key tt_keys[]; /* in the order of keys.def: sections stay together */
+extern const int tt_keys_n;
+extern const tt_key_section tt_key_sections[];
+extern const int tt_key_sections_n;
+
+/* Row of section.name; -1 if there is none. */
+int tt_key_find(const char *section, const char *name);
+void tt_key_set_default(const tt_key *k, void *base);
+/* Stores a value after checking type and range. `where` opens the message, `label` names the key in it. Strings and
+ * lists live in the arena. */
+tt_status tt_key_set(tt_arena *a, const tt_key *k, void *base, const tt_toml_node *v, const char *where,
+		     const char *label) TT_CHECKED;
+void tt_key_print_value(const tt_key *k, const void *base, tt_buf *b); /* as TOML */
+void tt_key_print_range(const tt_key *k, tt_buf *b);                   /* "at least 1", "\"a\", \"b\""; nothing if free */
+const char *tt_key_type_name(const tt_key *k);                         /* "an integer" */
+/* A word of the user's, fit for a message: short, quoted if asked or if it holds anything odd. */
+const char *tt_key_shown(tt_arena *a, const char *s, bool quoted);
+/* "file:line:column" of a value, or of its key. */
+const char *tt_toml_where(tt_arena *a, const tt_toml_node *v);
+const char *tt_toml_where_key(tt_arena *a, const tt_toml_node *v);
+
+/* ---- rules.c: what keys mean beyond their own values ------------------------------------------------------------ */
+
+typedef struct tt_alias {
+	const char *old; /* "section.key", or "section.*" for a section that was renamed */
+	const char *now; /* "section.key" or "section.*"; NULL: nothing takes its place, and `advice` says what to do */
+	const char *advice;
+} tt_alias;
+/* The alias of section.name; NULL if there is none. */
+const tt_alias *tt_alias_find(const char *section, const char *name);
+/* Any alias of this section? */
+bool tt_alias_section(const char *section);
+const tt_alias *tt_alias_list(int *n);
+
+/* Fills in what depends on other keys, then checks the keys against each other. `warn` is told what has no effect. */
+tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx) TT_CHECKED;
+
+#endif

@@ -1,0 +1,277 @@
+/* What keys mean beyond their own values: TorchTitan's spellings, keys without effect, keys that contradict. */
+#include "config/keys.h"
+
+/* ---- aliases --------------------------------------------------------------------------------------------------------
+ * Spellings of TorchTitan, today's and those of its TOML days. */
+
+static const tt_alias ALIASES[] = {
+	{"validator.*", "validation.*", NULL},
+	{"profiler.*", "profiling.*", NULL},
+	{"training.num_tokens_per_train_step", "training.tokens_per_step", NULL},
+	{"training.num_tokens_per_microbatch_per_dp_rank", "training.tokens_per_microbatch", NULL},
+	{"training.max_context_length", "training.context_length", NULL},
+	{"training.seq_len", "training.context_length", NULL},
+	{"training.seed", "debug.seed", NULL},
+	{"training.warmup_steps", "lr_scheduler.warmup_steps", NULL},
+	{"training.dataset_path", "data.paths", NULL},
+	{"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree", NULL},
+	{"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree", NULL},
+	{"training.tensor_parallel_degree", "parallelism.tensor_parallel_degree", NULL},
+	{"experimental.context_parallel_degree", "parallelism.context_parallel_degree", NULL},
+	{"experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree", NULL},
+	{"checkpoint.enable_checkpoint", "checkpoint.enable", NULL},
+	{"checkpoint.last_save_model_weights_only", "checkpoint.last_save_model_only", NULL},
+	{"checkpoint.initial_load_path", "model.hf_weights", NULL},
+	{"lr_scheduler.lr_min", "lr_scheduler.min_lr_factor", NULL},
+	{"model.hf_assets_path", "model.hf_config", NULL},
+	{"model.tokenizer_path", "data.tokenizer", NULL},
+	{"training.local_batch_size", NULL,
+	 "write training.tokens_per_microbatch = local_batch_size * seq_len (memory only) and "
+	 "training.tokens_per_step = global_batch_size * seq_len"},
+	{"training.batch_size", NULL, "write training.tokens_per_step = batch_size * data ranks * seq_len"},
+	{"training.global_batch_size", NULL, "write training.tokens_per_step = global_batch_size * seq_len"},
+	{"training.dataset", NULL, "name files, folders or patterns in data.paths"},
+	{"training.mixed_precision_reduce", NULL, "gradients are reduced in float32 always; delete the key"},
+	{"training.compile", NULL, "every program is compiled; delete the key"},
+	{"training.disable_cuda_graphs", NULL, "there are no CUDA graphs; delete the key"},
+	{"training.enable_cpu_offload", NULL, "everything is in the CPU's memory; delete the key"},
+	{"training.gc_freq", NULL, "there is no garbage collector; delete the key"},
+	{"training.deterministic", NULL, "every run is deterministic; delete the key"},
+	{"debug.deterministic", NULL, "every run is deterministic; delete the key"},
+	{"debug.deterministic_warn_only", NULL, "every run is deterministic; delete the key"},
+	{"debug.batch_invariant", NULL, "every forward is batch-invariant; delete the key"},
+	{"debug.spmd_typechecking", NULL, "every program is type-checked; delete the key"},
+	{"optimizer.implementation", NULL, "there is one implementation; delete the key"},
+	{"optimizer.fused", NULL, "there is one implementation; delete the key"},
+	{"parallelism.spmd_backend", NULL, "there is one; delete the key"},
+	{"compile.*", NULL, "every program is compiled; delete the section"},
+};
+
+static bool same_section(const char *full, const char *section)
+{
+	size_t n = strlen(section);
+	return strncmp(full, section, n) == 0 && full[n] == '.';
+}
+
+const tt_alias *tt_alias_find(const char *section, const char *name)
+{
+	for (int i = 0; i < TT_COUNT(ALIASES); i++) {
+		const char *old = ALIASES[i].old;
+		if (same_section(old, section)) {
+			const char *key = old + strlen(section) + 1;
+			if (strcmp(key, "*") == 0 || strcmp(key, name) == 0)
+				return &ALIASES[i];
+		}
+	}
+	return NULL;
+}
+
+bool tt_alias_section(const char *section)
+{
+	for (int i = 0; i < TT_COUNT(ALIASES); i++)
+		if (same_section(ALIASES[i].old, section))
+			return true;
+	return false;
+}
+
+const tt_alias *tt_alias_list(int *n)
+{
+	*n = TT_COUNT(ALIASES);
+	return ALIASES;
+}
+
+/* ---- keys without effect --------------------------------------------------------------------------------------------- */
+
+/* Steps of the schedule: total N, warmup W, decay D (lr_scheduler in keys.def). */
+static int64_t schedule_total(const tt_config *c)
+{
+	return c->lr_scheduler.total_steps > 0 ? c->lr_scheduler.total_steps : c->training.steps;
+}
+
+static int64_t schedule_decay(const tt_config *c)
+{
+	int64_t total = schedule_total(c);
+	return c->lr_scheduler.decay_ratio >= 0 ? llround((double)total * c->lr_scheduler.decay_ratio)
+						: total - c->lr_scheduler.warmup_steps;
+}
+
+/* Decay begins with step N + 1 - D: none if there is no decay, or the run ends before. */
+static bool never_decays(const tt_config *c)
+{
+	int64_t decay = schedule_decay(c);
+	return decay <= 0 || c->training.steps - 1 < schedule_total(c) + 1 - decay;
+}
+
+static bool is_adamw(const tt_config *c) { return c->optimizer.name == TT_OPT_ADAMW; }
+static bool is_sgd(const tt_config *c) { return c->optimizer.name == TT_OPT_SGD; }
+static bool no_momentum(const tt_config *c) { return is_sgd(c) && c->optimizer.momentum == 0; }
+static bool no_decay(const tt_config *c) { return c->optimizer.weight_decay == 0 && c->optimizer.param_groups.n == 0; }
+static bool no_validation(const tt_config *c) { return !c->validation.enable; }
+static bool no_checkpoint(const tt_config *c) { return !c->checkpoint.enable; }
+static bool stops(const tt_config *c) { return c->training.nonfinite == TT_NONFINITE_STOP; }
+static bool is_float64(const tt_config *c) { return c->training.dtype == TT_CFG_DTYPE_FLOAT64; }
+static bool computes_float32(const tt_config *c)
+{
+	return c->training.mixed_precision_param == TT_CFG_COMPUTE_FLOAT32;
+}
+static bool has_hf_config(const tt_config *c) { return c->model.hf_config[0] != '\0'; }
+static bool ref_kernels(const tt_config *c) { return c->debug.kernels == TT_CFG_KERNELS_REF; }
+static bool no_shuffle(const tt_config *c) { return !c->data.shuffle; }
+static bool made_up(const tt_config *c) { return c->data.source == TT_CFG_SOURCE_SYNTHETIC; }
+static bool always(const tt_config *c)
+{
+	(void)c;
+	return true;
+}
+static bool rope_is(const tt_config *c, unsigned kinds)
+{
+	return c->model.rope_scaling == TT_CFG_ROPE_AUTO || (kinds >> c->model.rope_scaling & 1u) != 0;
+}
+static bool rope_unscaled(const tt_config *c) { return !rope_is(c, ~(1u << TT_CFG_ROPE_NONE)); }
+static bool rope_not_original(const tt_config *c)
+{
+	return !rope_is(c, 1u << TT_CFG_ROPE_DYNAMIC | 1u << TT_CFG_ROPE_LLAMA3 | 1u << TT_CFG_ROPE_YARN);
+}
+static bool rope_not_llama3(const tt_config *c) { return !rope_is(c, 1u << TT_CFG_ROPE_LLAMA3); }
+static bool rope_not_yarn(const tt_config *c) { return !rope_is(c, 1u << TT_CFG_ROPE_YARN); }
+
+typedef struct effect_rule {
+	const char *keys;                   /* pattern over "section.key" */
+	bool (*idle)(const tt_config *cfg); /* true: such a key has no effect */
+	const char *because;
+} effect_rule;
+
+/* The first rule that holds for a key speaks. Only of a value that is not the default: a config printed in full and
+ * loaded again is quiet. */
+static const effect_rule EFFECTS[] = {
+	{"optimizer.momentum|optimizer.nesterov", is_adamw, "optimizer.name is AdamW"},
+	{"optimizer.beta1|optimizer.beta2|optimizer.eps", is_sgd, "optimizer.name is SGD"},
+	{"optimizer.nesterov", no_momentum, "optimizer.momentum is 0"},
+	{"optimizer.decay_only_matrices", no_decay, "optimizer.weight_decay is 0"},
+	{"lr_scheduler.decay_type|lr_scheduler.min_lr_factor", never_decays, "the run ends before any decay"},
+	{"validation.freq|validation.steps", no_validation, "validation.enable is false"},
+	{"checkpoint.[!e]*|checkpoint.enable_first*|checkpoint.ex*", no_checkpoint, "this version writes no checkpoints"},
+	{"training.nonfinite_max_skips", stops, "training.nonfinite is stop"},
+	{"training.mixed_precision_param|training.residual_dtype", is_float64,
+	 "training.dtype is float64 and everything is computed in it"},
+	{"training.residual_dtype", computes_float32, "training.mixed_precision_param is float32"},
+	{"model.flavor", has_hf_config, "model.hf_config stands for it"},
+	{"model.rope_factor", rope_unscaled, "model.rope_scaling is none"},
+	{"model.rope_original_max_position_embeddings", rope_not_original,
+	 "model.rope_scaling is neither dynamic, llama3 nor yarn"},
+	{"model.rope_low_freq_factor|model.rope_high_freq_factor", rope_not_llama3, "model.rope_scaling is not llama3"},
+	{"model.rope_attention_factor|model.rope_beta_*", rope_not_yarn, "model.rope_scaling is not yarn"},
+	{"debug.isa", ref_kernels, "debug.kernels is ref"},
+	{"data.paths|data.exclude|data.tokenizer|data.shuffle|data.repeat|validation.paths|validation.fraction", made_up,
+	 "data.source is synthetic"},
+	{"data.seed", no_shuffle, "data.shuffle is false"},
+	{"parallelism.enable_sequence_parallel", always, "parallelism.tensor_parallel_degree is 1"},
+	{"parallelism.fsdp_reshard_after_forward", always, "parameters are not sharded on one rank"},
+	{"comm.*", always, "there is one rank"},
+};
+
+/* ---- keys that contradict ------------------------------------------------------------------------------------------- */
+
+/* "f.toml:3:1: ", or nothing for a default: opens a message about a key. */
+static const char *at(tt_arena *a, const tt_config *cfg, const char *key)
+{
+	const char *source = tt_config_source(cfg, key);
+	return source == NULL ? "" : tt_arena_printf(a, "%s: ", source);
+}
+
+/* `whole`'s value must be a multiple of `part`'s. The message stands at the part if it was set, else at the whole. */
+static tt_status check_multiple(tt_arena *a, const tt_config *c, const char *whole, int64_t n, const char *part, int64_t k)
+{
+	if (n % k == 0)
+		return TT_OK;
+	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld", at(a, c, tt_config_source(c, part) ? part : whole),
+		whole, (long long)n, part, (long long)k);
+}
+
+/* A step is whole microbatches, a microbatch whole rows of context_length tokens. */
+static tt_status check_batch(tt_arena *a, const tt_config *c)
+{
+	static const char STEP[] = "training.tokens_per_step", MICRO[] = "training.tokens_per_microbatch",
+			  CONTEXT[] = "training.context_length";
+	int64_t step = c->training.tokens_per_step, micro = c->training.tokens_per_microbatch;
+	TT_TRY(check_multiple(a, c, STEP, step, CONTEXT, c->training.context_length));
+	if (micro == 0)
+		return TT_OK;
+	TT_TRY(check_multiple(a, c, STEP, step, MICRO, micro));
+	return check_multiple(a, c, MICRO, micro, CONTEXT, c->training.context_length);
+}
+
+static tt_status check_schedule(tt_arena *a, tt_config *c, void (*warn)(void *ctx, const char *text), void *ctx)
+{
+	int64_t total = schedule_total(c), warmup = c->lr_scheduler.warmup_steps;
+	if (warmup > total && tt_config_source(c, "lr_scheduler.warmup_steps") != NULL)
+		TT_FAIL(TT_ERR_USAGE, "%slr_scheduler.warmup_steps = %lld is more than all %lld steps (%s)",
+			at(a, c, "lr_scheduler.warmup_steps"), (long long)warmup, (long long)total,
+			c->lr_scheduler.total_steps > 0 ? "lr_scheduler.total_steps" : "training.steps");
+	if (warmup > total) {
+		c->lr_scheduler.warmup_steps = total;
+		warn(ctx, tt_arena_printf(a, "lr_scheduler.warmup_steps is %lld by default; the schedule has %lld steps, "
+					     "so all of them warm up",
+					  (long long)warmup, (long long)total));
+		warmup = total;
+	}
+	int64_t decay = schedule_decay(c);
+	if (warmup + decay > total)
+		TT_FAIL(TT_ERR_USAGE,
+			"%slr_scheduler.decay_ratio = %g makes %lld of %lld steps decay, and "
+			"lr_scheduler.warmup_steps = %lld of them warm up: too many",
+			at(a, c, "lr_scheduler.decay_ratio"), c->lr_scheduler.decay_ratio, (long long)decay,
+			(long long)total, (long long)warmup);
+	return TT_OK;
+}
+
+static tt_status check_groups(tt_arena *a, const tt_config *c)
+{
+	for (int i = 0; i < c->optimizer.param_groups.n; i++)
+		if (c->optimizer.param_groups.items[i].pattern[0] == '\0')
+			TT_FAIL(TT_ERR_USAGE, "%soptimizer.param_groups[%d].pattern is missing",
+				at(a, c, "optimizer.param_groups"), i);
+	return TT_OK;
+}
+
+static tt_status check_validation(tt_arena *a, const tt_config *c)
+{
+	if (c->validation.enable && c->validation.paths.n == 0 && c->validation.fraction == 0)
+		TT_FAIL(TT_ERR_USAGE, "%svalidation.enable is true, but neither validation.paths nor validation.fraction holds "
+				      "out a file",
+			at(a, c, "validation.enable"));
+	return TT_OK;
+}
+
+static bool same_value(const tt_key *k, const tt_config *x, const tt_config *y)
+{
+	tt_buf a = {0}, b = {0};
+	tt_key_print_value(k, x, &a);
+	tt_key_print_value(k, y, &b);
+	bool same = strcmp(a.s, b.s) == 0;
+	tt_buf_fini(&a);
+	tt_buf_fini(&b);
+	return same;
+}
+
+tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx)
+{
+	TT_TRY(check_batch(a, cfg));
+	TT_TRY(check_schedule(a, cfg, warn, ctx));
+	TT_TRY(check_groups(a, cfg));
+	TT_TRY(check_validation(a, cfg));
+	tt_config *defaults = TT_NEW(a, tt_config);
+	for (int i = 0; i < tt_keys_n; i++) {
+		const char *key = tt_keys[i].full;
+		tt_key_set_default(&tt_keys[i], defaults);
+		bool spoken_of = cfg->sources[i] != NULL && !same_value(&tt_keys[i], cfg, defaults);
+		for (int r = 0; r < TT_COUNT(EFFECTS) && spoken_of; r++) {
+			if (tt_pattern_match(EFFECTS[r].keys, key) && EFFECTS[r].idle(cfg)) {
+				warn(ctx, tt_arena_printf(a, "%s: %s has no effect: %s", cfg->sources[i], key,
+							  EFFECTS[r].because));
+				break;
+			}
+		}
+	}
+	return TT_OK;
+}

@@ -1,0 +1,302 @@
+/* exec.c: the object: creation, slots, reservation, and the run of a program. */
+#include "exec/internal.h"
+
+#include <stdlib.h>
+
+const char *tt_exec_region_name(int region)
+{
+	return region == TT_REGION_SCRATCH ? "scratch" : tt_region_kind_name((tt_region_kind)region);
+}
+
+tt_status tt_exec_create(const tt_exec_options *o, tt_exec **out)
+{
+	tt_exec *e = calloc(1, sizeof *e);
+	if (!e)
+		TT_FAIL(TT_ERR_MEMORY, "executor: no %zu bytes left", sizeof *e);
+	e->o = *o;
+	e->o.threads = TT_MAX(o->threads, 1);
+	e->o.nframes = TT_MAX(o->nframes, 1);
+	if (e->o.threads > 1) {
+		tt_status s = tt_pool_create(e->o.threads, o->spin_us, &e->pool);
+		if (s != TT_OK) {
+			free(e);
+			return tt_error_crumb(s, __FILE__, __LINE__);
+		}
+	}
+	e->arena = tt_arena_create("exec");
+	e->env = (tt_env){.pool = e->pool, .threads = e->o.threads, .numerics = o->numerics, .f64 = o->f64, .seed = o->seed};
+	*out = e;
+	return TT_OK;
+}
+
+void tt_exec_destroy(tt_exec *e)
+{
+	if (!e)
+		return;
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
+		tt_region_close(&e->region[r]);
+	tt_pool_destroy(e->pool);
+	tt_arena_destroy(e->arena);
+	free(e);
+}
+
+/* ---- reservation ------------------------------------------------------------------------------------------------------ */
+
+/* Operands get their addresses once the regions have theirs. */
+static void bind_program(tt_exec *e, program *p)
+{
+	for (int64_t i = 0; i < p->ninstrs; i++) {
+		instr *in = &p->instrs[i];
+		for (int a = 0; a < in->call.nin + in->call.nout; a++) {
+			tt_v v = a < in->call.nin ? in->node->in[a] : in->node->out[a - in->call.nin];
+			if (!v)
+				continue;
+			int64_t at = p->at[v];
+			const store *s = &e->stores[store_root(e, p->store[v], &at)];
+			int64_t offset = s->offset + at * s->esize;
+			in->args[a].plane = s->planes > 1 ? s->plane : 0;
+			in->args[a].p = e->region[s->region].p + offset;
+			if (s->per_frame && e->o.nframes > 1) {
+				frame_ptr f = {&in->args[a].p, s->region, offset};
+				TT_PUSH(e->arena, p->frame_ptrs, p->nframe_ptrs, p->cap_frame_ptrs, f);
+			}
+		}
+		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p : NULL;
+	}
+}
+
+static tt_status refuse(const tt_exec *e, int64_t need, int64_t limit)
+{
+	tt_buf text = {0};
+	int largest = TT_REGION_PARAM;
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++) {
+		tt_buf_printf(&text, "%s%s %.1f", r ? ", " : "", tt_exec_region_name(r), (double)e->planned[r] / (double)TT_MIB);
+		if (e->planned[r] > e->planned[largest])
+			largest = r;
+	}
+	bool model = largest == TT_REGION_PARAM || largest == TT_REGION_GRAD || largest == TT_REGION_OPTIM;
+	tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plan needs %.1f MiB, the limit is %.1f MiB (%s MiB); the largest part is %s: %s",
+		(double)need / (double)TT_MIB, (double)limit / (double)TT_MIB, text.s, tt_exec_region_name(largest),
+		model ? "a smaller model fits" : "lower training.tokens_per_microbatch");
+	tt_buf_fini(&text);
+	return TT_ERR_MEMORY;
+}
+
+tt_status tt_exec_reserve(tt_exec *e)
+{
+	TT_ASSERT(e->is_planned && !e->is_reserved, "reserve once, after plan");
+	int64_t need = 0, limit = e->o.limit ? e->o.limit : tt_memory_limit();
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
+		if (__builtin_add_overflow(need, e->planned[r], &need))
+			need = INT64_MAX;
+	if (need > limit)
+		return refuse(e, need, limit);
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
+		TT_TRY(tt_region_open(tt_exec_region_name(r), (size_t)e->planned[r], &e->region[r]));
+	for (int s = 0; s < TT_NSEGS; s++)
+		if (e->prog[s].g)
+			bind_program(e, &e->prog[s]);
+	e->is_reserved = true;
+	return e->o.protect ? regions_reach(e, false) : TT_OK;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------------- */
+
+const tt_slot *tt_exec_states(const tt_exec *e, int64_t *n)
+{
+	*n = e->nstates;
+	return e->states;
+}
+
+const tt_slot *tt_exec_inputs(const tt_exec *e, int64_t *n)
+{
+	*n = e->ninputs;
+	return e->inputs;
+}
+
+const tt_slot *tt_exec_outputs(const tt_exec *e, int64_t *n)
+{
+	*n = e->noutputs;
+	return e->outputs;
+}
+
+static tt_status no_such(const tt_exec *e, const char *kind, const char *name)
+{
+	int64_t n = e->nstates + e->ninputs + e->noutputs, at = 0;
+	tt_mark mark = tt_arena_push(e->arena);
+	const char **all = TT_NEWN(e->arena, const char *, n);
+	for (int64_t i = 0; i < e->nstates; i++)
+		all[at++] = e->states[i].name;
+	for (int64_t i = 0; i < e->ninputs; i++)
+		all[at++] = e->inputs[i].name;
+	for (int64_t i = 0; i < e->noutputs; i++)
+		all[at++] = e->outputs[i].name;
+	const char *near = tt_nearest(name, all, (int)n);
+	tt_arena_pop(e->arena, mark);
+	if (near)
+		TT_FAIL(TT_ERR_TYPE, "no %s is named %s; nearest: %s", kind, name, near);
+	TT_FAIL(TT_ERR_TYPE, "no %s is named %s", kind, name);
+}
+
+tt_status tt_exec_slot(const tt_exec *e, const char *name, tt_slot *out)
+{
+	int32_t i = names_find(&e->state_names, name);
+	if (i >= 0) {
+		*out = e->states[i];
+		return TT_OK;
+	}
+	i = names_find(&e->input_names, name);
+	if (i >= 0) {
+		*out = e->inputs[i];
+		return TT_OK;
+	}
+	for (int64_t k = 0; k < e->noutputs; k++)
+		if (!strcmp(e->outputs[k].name, name)) {
+			*out = e->outputs[k];
+			return TT_OK;
+		}
+	return no_such(e, "state, input or output", name);
+}
+
+tt_status tt_exec_output(const tt_exec *e, tt_segment seg, const char *name, tt_slot *out)
+{
+	for (int64_t k = 0; k < e->noutputs; k++)
+		if (e->outputs[k].seg == seg && !strcmp(e->outputs[k].name, name)) {
+			*out = e->outputs[k];
+			return TT_OK;
+		}
+	return no_such(e, tt_arena_printf(e->arena, "output of %s", tt_segment_name(seg)), name);
+}
+
+int64_t tt_exec_planned(const tt_exec *e, int region) { return e->planned[region]; }
+int64_t tt_exec_used(const tt_exec *e, int region) { return e->used[region]; }
+double tt_exec_jit_seconds(const tt_exec *e) { return e->jit; }
+bool tt_exec_has(const tt_exec *e, tt_segment seg) { return e->prog[seg].g != NULL; }
+
+/* ---- running -------------------------------------------------------------------------------------------------------------- */
+
+static tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const tt_cell *c)
+{
+	TT_ASSERT(e->is_reserved, "run after reserve");
+	if (!p->g)
+		TT_FAIL(TT_ERR_TYPE, "no graph brought a program %s", tt_segment_name(seg));
+	if (p->t_max >= 0 && (c->T < 0 || c->T > p->t_max))
+		TT_FAIL(TT_ERR_TYPE, "%s: %lld tokens in one cell, compiled for at most %lld (training.tokens_per_microbatch)", tt_segment_name(seg),
+			(long long)c->T, (long long)p->t_max);
+	if (p->seqs_max >= 0 && (c->nseqs < 0 || c->nseqs >= p->seqs_max))
+		TT_FAIL(TT_ERR_TYPE, "%s: %lld sequences in one cell, compiled for at most %lld", tt_segment_name(seg), (long long)c->nseqs,
+			(long long)p->seqs_max - 1);
+	if (c->frame < 0 || c->frame >= e->o.nframes)
+		TT_FAIL(TT_ERR_TYPE, "%s: frame %d of %d", tt_segment_name(seg), c->frame, e->o.nframes);
+	return TT_OK;
+}
+
+static void set_cell(tt_exec *e, program *p, const tt_cell *c)
+{
+	for (int64_t i = 0; i < p->nextents; i++) {
+		const extent *x = &p->extents[i];
+		*x->n = x->seqs ? c->nseqs + 1 : TT_MAX((int64_t)0, TT_MIN(c->T - x->base, x->bound));
+	}
+	for (int64_t i = 0; i < p->nframe_ptrs; i++) {
+		const frame_ptr *f = &p->frame_ptrs[i];
+		*f->p = e->region[f->region].p + f->offset + c->frame * e->frame_stride[f->region];
+	}
+	for (int64_t i = 0; i < p->ninstrs; i++)
+		atomic_store_explicit(&p->flags[i], 0, memory_order_relaxed);
+	e->env.first = c->first;
+	e->env.step = c->step;
+	e->env.flags = p->flags;
+}
+
+static void fill(tt_exec *e, int region, int64_t offset, int64_t bytes)
+{
+	tt_region part = {e->region[region].p + offset, (size_t)bytes, e->region[region].name};
+	tt_region_fill_nan(&part);
+}
+
+/* What nothing has written yet in this cell reads as NaN. */
+static void fill_cell(tt_exec *e, tt_segment seg, const program *p, const tt_cell *c)
+{
+	fill(e, TT_REGION_WORK, 0, p->work);
+	for (int64_t i = 0; i < e->nstores; i++) {
+		const store *s = &e->stores[i];
+		bool mine = s->kind == STORE_TEMP && s->parent < 0 && !s->dead && s->seg == seg && s->last >= s->first;
+		if (mine && (s->region == TT_REGION_IO || s->region == TT_REGION_FRAME))
+			fill(e, s->region, s->offset + (s->per_frame ? c->frame * e->frame_stride[s->region] : 0), s->bytes);
+	}
+}
+
+/* The same loop with what tests and profiles want around each instruction. */
+static tt_status run_watched(tt_exec *e, program *p)
+{
+	for (int64_t i = 0; i < p->ninstrs; i++) {
+		instr *in = &p->instrs[i];
+		if (e->o.protect)
+			TT_TRY(regions_reach(e, true));
+		if (e->o.fill_nan)
+			fill(e, TT_REGION_SCRATCH, 0, (int64_t)in->scratch);
+		double start = e->o.profile ? tt_now() : 0;
+		in->run(&in->call);
+		if (e->o.profile)
+			in->seconds += tt_now() - start;
+		in->calls++;
+		if (e->o.protect)
+			TT_TRY(regions_reach(e, false));
+	}
+	return TT_OK;
+}
+
+/* Highest byte that the operands of this cell reach, by region. */
+static void note_used(tt_exec *e, program *p, const tt_cell *c)
+{
+	if (c->T <= p->seen_T && c->frame <= p->seen_frame)
+		return;
+	p->seen_T = TT_MAX(p->seen_T, c->T);
+	p->seen_frame = TT_MAX(p->seen_frame, c->frame);
+	for (int64_t i = 0; i < p->ninstrs; i++) {
+		const instr *in = &p->instrs[i];
+		for (int a = 0; a < in->call.nin + in->call.nout; a++) {
+			tt_v v = a < in->call.nin ? in->node->in[a] : in->node->out[a - in->call.nin];
+			if (!v)
+				continue;
+			int64_t at = p->at[v];
+			const store *s = &e->stores[store_root(e, p->store[v], &at)];
+			const tt_arg *arg = &in->args[a];
+			int64_t n = arg->format == TT_PLAIN ? arg->ld : s->count;
+			if (arg->format == TT_PLAIN && arg->ndim > 0)
+				n *= arg->n[0];
+			if (n == 0)
+				continue;
+			int64_t end = s->offset + (s->planes - 1) * s->plane + (at + n) * s->esize;
+			end += s->per_frame ? c->frame * e->frame_stride[s->region] : 0;
+			e->used[s->region] = TT_MAX(e->used[s->region], end);
+		}
+		e->used[TT_REGION_SCRATCH] = TT_MAX(e->used[TT_REGION_SCRATCH], (int64_t)in->scratch);
+	}
+}
+
+tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
+{
+	program *p = &e->prog[seg];
+	TT_TRY(check_cell(e, p, seg, cell));
+	set_cell(e, p, cell);
+	if (e->o.fill_nan) {
+		if (e->o.protect)
+			TT_TRY(regions_reach(e, true));
+		fill_cell(e, seg, p, cell);
+		if (e->o.protect)
+			TT_TRY(regions_reach(e, false));
+	}
+	if (e->o.fill_nan || e->o.protect || e->o.profile)
+		TT_TRY(run_watched(e, p));
+	else
+		for (int64_t i = 0; i < p->ninstrs; i++)
+			p->instrs[i].run(&p->instrs[i].call);
+	note_used(e, p, cell);
+	for (int64_t i = 0; i < p->ninstrs; i++)
+		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed))
+			TT_FAIL(TT_ERR_NUMERIC,
+				"%s (%s, %s): operands outside of what debug.numerics = \"exact\" can sum: |term| < 2^25, |sum| < 2^37, all finite",
+				p->g->values[p->instrs[i].node->out[0]].name, p->instrs[i].node->op->name, tt_segment_name(seg));
+	return TT_OK;
+}

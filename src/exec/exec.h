@@ -1,0 +1,130 @@
+/* exec: graphs become programs, programs run.
+ *
+ * The way:  create -> add_graph (once per graph) -> plan -> [print] -> reserve -> write, run, read ... -> destroy.
+ * `add_graph` compiles one program per segment that has nodes; `plan` gives every value a region and an offset; `reserve` compares
+ * the plan with the memory there is and opens the regions. Nothing is touched before the first write or run.
+ *
+ * Where a value lies:
+ *   param, grad, optim   states, matched by name over all graphs of the session; `grad` also holds what REDUCE leaves for OPT
+ *   io                   inputs, and outputs of a graph
+ *   frame                what F leaves for B, one copy per frame
+ *   work                 temporaries of one program, sharing bytes where their lifetimes are disjoint; programs share the region
+ *   scratch              what one instruction asked for beside its operands
+ * A view lies in its input, the inputs of a join in its output where that is possible, the new version of a state in the
+ * state. Only exec/tensor.c, "the allocator", and kernels touch tensor bytes.
+ *
+ * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool.
+ */
+#ifndef TT_EXEC_H
+#define TT_EXEC_H
+
+#include "kernels/kernels.h"
+
+typedef struct tt_exec tt_exec;
+
+enum { TT_REGION_SCRATCH = TT_NREGIONS, TT_EXEC_NREGIONS };
+const char *tt_exec_region_name(int region); /* tt_region_kind_name, or "scratch" */
+
+typedef struct tt_exec_options {
+	tt_numerics numerics;
+	bool f64;           /* double kernels; the graphs must be built for double too                                   */
+	tt_isa isa;         /* kernel set                                                                                */
+	bool kernels_ref;   /* references only (--kernels=ref)                                                           */
+	int threads;        /* lanes of the pool, the caller included; 0 = 1                                             */
+	int spin_us;        /* how long a worker spins before it sleeps                                                  */
+	uint64_t seed;      /* of random fills                                                                           */
+	int64_t t_max;      /* tokens of a cell; 0: as the graphs' token dims say                                        */
+	int64_t seqs_max;   /* sequences of a cell; 0: as the graphs' dims say                                           */
+	int nframes;        /* cells in flight between F and B; 0 = 1                                                    */
+	int64_t limit;      /* bytes; 0: tt_memory_limit()                                                               */
+	bool profile;       /* two clock reads around every instruction                                                  */
+	/* for tests */
+	bool fill_nan;      /* work, scratch, outputs and (before F) the frame are filled with NaN before they are written */
+	bool protect;       /* regions are PROT_NONE while no kernel runs                                                */
+	bool no_alias;      /* temporaries share nothing: no reuse of dead bytes, no in-place results, joins copy        */
+} tt_exec_options;
+
+tt_status tt_exec_create(const tt_exec_options *o, tt_exec **out) TT_CHECKED;
+void tt_exec_destroy(tt_exec *e); /* accepts NULL */
+
+/* Compiles the segments of `g`, which must outlive `e` (names and attributes are borrowed). INIT and PREP are compiled once: a later graph's
+ * are dropped, provided the programs there are already make every state that it wants made. Any other segment may come once.
+ * After an error `e` can only be destroyed. */
+tt_status tt_exec_add_graph(tt_exec *e, const tt_graph *g) TT_CHECKED;
+tt_status tt_exec_plan(tt_exec *e) TT_CHECKED;    /* after the last graph */
+tt_status tt_exec_reserve(tt_exec *e) TT_CHECKED; /* TT_ERR_MEMORY, with the needs by region, if the plan does not fit */
+
+/* One run of one program: T tokens in nseqs sequences. */
+typedef struct tt_cell {
+	int frame;     /* 0 .. nframes-1 */
+	int64_t T;     /* 0 .. t_max */
+	int64_t nseqs; /* entries of a sequence table now: nseqs + 1 */
+	bool first;    /* first cell of its step */
+	int64_t step;  /* counts from 1 */
+} tt_cell;
+
+bool tt_exec_has(const tt_exec *e, tt_segment seg);
+/* TT_ERR_NUMERIC, naming op and value, if a kernel found operands for which `exact` is not exact. */
+tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell) TT_CHECKED;
+
+/* ---- values by name ------------------------------------------------------------------------------------------------ */
+
+/* A value that the caller may read and write. Borrowed names; valid as long as the tt_exec. */
+typedef struct tt_slot {
+	const char *name;
+	tt_dtype dtype;
+	tt_format format;
+	int ndim;
+	tt_dim dim[TT_MAX_DIMS];
+	int64_t count;        /* elements as stored (padding of a packed format included), dynamic dims at their bound */
+	int region;
+	int64_t offset;       /* bytes, in the region */
+	int64_t plane;        /* bytes between the limbs of `acc` in `exact`; else 0 */
+	int64_t frame_stride; /* bytes between frames, 0: one copy for all */
+	int frame;            /* which of them; the caller may set it */
+	int32_t source;       /* states: index of the state it is derived from, -1: a state of its own */
+	bool trainable;
+	tt_segment seg;       /* outputs: the program that makes it */
+	int32_t store;        /* the executor's own: the storage it lies in, and where in it */
+	int64_t at;
+} tt_slot;
+
+/* After tt_exec_plan. States in the order in which graphs brought them. */
+const tt_slot *tt_exec_states(const tt_exec *e, int64_t *n);
+const tt_slot *tt_exec_inputs(const tt_exec *e, int64_t *n);
+const tt_slot *tt_exec_outputs(const tt_exec *e, int64_t *n);
+/* A state, an input, or an output by name; error with the nearest name. */
+tt_status tt_exec_slot(const tt_exec *e, const char *name, tt_slot *out) TT_CHECKED;
+/* An output of one program, for names that several graphs use. */
+tt_status tt_exec_output(const tt_exec *e, tt_segment seg, const char *name, tt_slot *out) TT_CHECKED;
+
+/* Elements [at, at+n) in storage order, bytes as stored, nothing converted. `acc` in `exact`: n elements of limb 0, then n of
+ * limb 1, then n of limb 2, 8 bytes each. */
+tt_status tt_tensor_write(tt_exec *e, const tt_slot *s, int64_t at, const void *src, int64_t n) TT_CHECKED;
+tt_status tt_tensor_read(tt_exec *e, const tt_slot *s, int64_t at, void *dst, int64_t n) TT_CHECKED;
+int64_t tt_tensor_bytes(const tt_exec *e, const tt_slot *s, int64_t n); /* of n elements for the two calls above */
+/* Sum over elements of mix(logical index, bits) mod 2^64, so that shards of a tensor add: the first `n` elements, which have the
+ * logical indices first .. first+n-1. Plain format only. */
+tt_status tt_tensor_hash(tt_exec *e, const tt_slot *s, int64_t first, int64_t n, uint64_t *out) TT_CHECKED;
+
+/* The same by name. */
+tt_status tt_exec_write(tt_exec *e, const char *name, int64_t at, const void *src, int64_t n) TT_CHECKED;
+tt_status tt_exec_read(tt_exec *e, const char *name, int64_t at, void *dst, int64_t n) TT_CHECKED;
+
+/* ---- what it says about itself -------------------------------------------------------------------------------------- */
+
+int64_t tt_exec_planned(const tt_exec *e, int region); /* bytes, all frames */
+/* Bytes up to the highest one an operand or a scratch of the programs run so far could touch. After running every program with
+ * T = t_max in every frame it equals the plan: nothing was planned that no program uses. */
+int64_t tt_exec_used(const tt_exec *e, int region);
+double tt_exec_jit_seconds(const tt_exec *e); /* spent in `plan` of overrides */
+
+/* Stable text: one line per instruction, view and join. */
+void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b);
+/* Sizes of regions, then for each program what is live at the peak of its work, and what is in the frame; largest first. */
+void tt_exec_print_memory(const tt_exec *e, tt_buf *b);
+/* Calls and seconds by segment and op since the start or the last reset; needs options.profile. */
+void tt_exec_print_profile(const tt_exec *e, tt_buf *b);
+void tt_exec_reset_profile(tt_exec *e);
+
+#endif

@@ -1,0 +1,115 @@
+/* What the files of exec/ share: storages, programs, and the object itself. */
+#ifndef TT_EXEC_INTERNAL_H
+#define TT_EXEC_INTERNAL_H
+
+#include "exec/exec.h"
+
+/* Names to small ids, open addressing. */
+typedef struct names {
+	struct { const char *name; int32_t id; } *slot;
+	int64_t n, cap;
+} names;
+int32_t names_find(const names *m, const char *name); /* -1: not there */
+void names_add(names *m, tt_arena *a, const char *name, int32_t id);
+
+typedef enum store_kind { STORE_STATE, STORE_INPUT, STORE_TEMP } store_kind;
+
+/* A storage: bytes in which one or more values lie. While a graph is compiled, storages of temporaries are merged (a join's inputs
+ * into its output, an in-place input into its output, versions of a state into the state): then `parent` is the one it lies
+ * in, from element `at` on. Only roots get an offset. */
+typedef struct store {
+	const char *name;    /* of the value it was made for; borrowed from the graph */
+	store_kind kind;
+	int32_t parent;      /* -1: a root */
+	int64_t at;          /* elements */
+	int region;
+	bool per_frame;      /* one copy per frame, all copies of a region `frame_stride` apart */
+	bool pinned;         /* kept to the program's end: an output, or read by another program */
+	bool dead;           /* of a segment that another graph has already brought: nobody's bytes */
+	tt_segment seg;      /* STORE_TEMP: the program that makes it */
+	int64_t first, last; /* STORE_TEMP: nodes that make and last use it; last < first: never used */
+	int64_t count;       /* elements, padding of a packed format included */
+	int esize, planes;   /* bytes of an element in one plane; 1, or 3 for `acc` in `exact` */
+	int64_t plane;       /* bytes from plane to plane */
+	int64_t bytes;       /* of all planes */
+	int64_t offset;      /* in the region */
+} store;
+
+/* An extent or a pointer that depends on the cell. */
+typedef struct extent { int64_t *n; int64_t base, bound; bool seqs; } extent;
+typedef struct frame_ptr { void **p; int region; int64_t offset; } frame_ptr;
+
+typedef struct instr {
+	const tt_node *node;
+	tt_kernel_fn *run;
+	const char *kernel;   /* for print */
+	tt_call call;
+	size_t scratch;       /* bytes */
+	tt_arg *args;         /* inputs, then outputs */
+	int64_t calls;
+	double seconds;
+} instr;
+
+/* One node as the compiler left it. */
+typedef struct line { const tt_node *node; int64_t instr; } line; /* instr -1: a view, or a join whose inputs lie in place */
+
+typedef struct program {
+	const tt_graph *g;    /* NULL: no such program */
+	int32_t *store;       /* [g->nvalues] storage a value lies in, -1 none; shared by the graph's programs */
+	int64_t *at;          /* [g->nvalues] element of the storage where it starts */
+	line *lines;
+	int64_t nlines, cap_lines;
+	instr *instrs;
+	int64_t ninstrs, cap_instrs;
+	_Atomic int *flags;   /* [ninstrs] */
+	extent *extents;
+	int64_t nextents, cap_extents;
+	frame_ptr *frame_ptrs;
+	int64_t nframe_ptrs, cap_frame_ptrs;
+	int frame;            /* that the pointers stand for */
+	int64_t t_max;        /* -1: no token dim */
+	int64_t seqs_max;     /* -1: no sequence dim */
+	int64_t work, scratch; /* bytes */
+	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
+	int seen_frame;
+} program;
+
+struct tt_exec {
+	tt_exec_options o;
+	tt_arena *arena;
+	tt_pool *pool;
+	tt_env env;
+	store *stores;
+	int64_t nstores, cap_stores;
+	tt_slot *states, *inputs, *outputs; /* offsets are set by plan */
+	int64_t nstates, cap_states, ninputs, cap_inputs, noutputs, cap_outputs;
+	names state_names, input_names;
+	program prog[TT_NSEGS];
+	tt_region region[TT_EXEC_NREGIONS];
+	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
+	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
+	bool is_planned, is_reserved;
+	double jit;
+};
+
+enum { ALIGN = 64 };
+
+/* compile.c */
+int32_t store_root(const tt_exec *e, int32_t s, int64_t *at); /* *at is moved to the root's elements; may be NULL */
+
+/* merge.c: decides which values share a storage. `skip[seg]`: compiled before from another graph. */
+typedef struct merger {
+	tt_exec *e;
+	const tt_graph *g;
+	int32_t *store;   /* [nvalues] */
+	int64_t *at;      /* [nvalues] */
+	tt_v *whole;      /* [nvalues] the value itself, or what it is a view of */
+	bool *elided;     /* [nnodes] no kernel runs */
+	bool skip[TT_NSEGS];
+} merger;
+tt_status merge_storages(merger *m) TT_CHECKED;
+
+/* tensor.c */
+tt_status regions_reach(tt_exec *e, bool reachable) TT_CHECKED;
+
+#endif

@@ -1,0 +1,512 @@
+/* graph.c: building a graph. Sticky errors, scopes, unique names, values, states, nodes. Text is in print.c, rules in spmd.c. */
+#include "ir/ir.h"
+
+#include <stdio.h>
+
+#include "ir/internal.h"
+
+/* Names to value ids: open addressing over a power of two, in the graph's arena. */
+struct tt_names {
+	int64_t n, cap;
+	tt_v *slot; /* 0 = free */
+};
+
+static tt_v *names_slot(const tt_graph *g, const char *name)
+{
+	struct tt_names *m = g->names;
+	uint64_t at = tt_hash64(name, strlen(name), 0);
+	for (;; at++) {
+		tt_v *s = &m->slot[at & (uint64_t)(m->cap - 1)];
+		if (!*s || !strcmp(g->values[*s].name, name))
+			return s;
+	}
+}
+
+static void names_add(tt_graph *g, tt_v v)
+{
+	struct tt_names *m = g->names;
+	if (2 * m->n >= m->cap) {
+		tt_v *old = m->slot;
+		int64_t n = m->cap;
+		m->cap = 2 * n;
+		m->slot = TT_NEWN(g->arena, tt_v, m->cap);
+		for (int64_t i = 0; i < n; i++)
+			if (old[i])
+				*names_slot(g, g->values[old[i]].name) = old[i];
+	}
+	*names_slot(g, g->values[v].name) = v;
+	m->n++;
+}
+
+tt_graph *tt_graph_new(tt_arena *a, const tt_mesh *mesh, bool f64)
+{
+	tt_graph *g = TT_NEW(a, tt_graph);
+	g->arena = a;
+	if (mesh)
+		g->mesh = *mesh;
+	g->f64 = f64;
+	g->seg = TT_SEG_F;
+	g->names = TT_NEW(a, struct tt_names);
+	g->names->cap = 64;
+	g->names->slot = TT_NEWN(a, tt_v, 64);
+	tt_value none = { .name = "" };
+	TT_PUSH(a, g->values, g->nvalues, g->cap_values, none);
+	return g;
+}
+
+tt_status tt_graph_check(const tt_graph *g)
+{
+	TT_TRY(tt_arena_ok(g->arena));
+	if (g->status != TT_OK)
+		TT_FAIL(g->status, "%s", g->error);
+	return TT_OK;
+}
+
+tt_v tt_graph_fail(tt_graph *g, const char *fmt, ...)
+{
+	if (g->status != TT_OK)
+		return 0;
+	va_list ap;
+	char text[1024];
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	g->status = TT_ERR_TYPE;
+	g->error = g->scope[0] ? tt_arena_printf(g->arena, "%s: %s", g->scope, text) : tt_arena_strdup(g->arena, text);
+	return 0;
+}
+
+int tt_scope_push(tt_graph *g, const char *fmt, ...)
+{
+	int len = (int)strlen(g->scope);
+	int at = len;
+	if (len && len + 1 < (int)sizeof g->scope)
+		g->scope[at++] = '.';
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(g->scope + at, sizeof g->scope - (size_t)at, fmt, ap);
+	va_end(ap);
+	TT_ASSERT(n >= 0 && at + n < (int)sizeof g->scope, "scope path longer than %zu: %s", sizeof g->scope, g->scope);
+	return len;
+}
+
+void tt_scope_pop(tt_graph *g, int len)
+{
+	g->scope[len] = 0;
+}
+
+int64_t tt_value_count(const tt_value *v)
+{
+	int64_t n = 1;
+	for (int i = 0; i < v->ndim; i++)
+		n *= v->dim[i].n;
+	return n;
+}
+
+tt_v tt_value_find(const tt_graph *g, const char *name)
+{
+	return *names_slot(g, name);
+}
+
+tt_dim tt_dim_of(tt_role role, int64_t n, int64_t unit)
+{
+	return (tt_dim){ .n = n, .unit = unit, .group = 1, .role = role };
+}
+
+tt_layout tt_layout_all(tt_type t)
+{
+	tt_layout l = { 0 };
+	for (int i = 0; i < TT_MAX_AXES; i++)
+		l.ax[i].type = (uint8_t)t;
+	return l;
+}
+
+/* `name` made unique by "#2", "#3", ... */
+static const char *unique_name(tt_graph *g, const char *name)
+{
+	if (!tt_value_find(g, name))
+		return tt_arena_strdup(g->arena, name);
+	for (int i = 2;; i++) {
+		const char *s = tt_arena_printf(g->arena, "%s#%d", name, i);
+		if (!tt_value_find(g, s))
+			return s;
+	}
+}
+
+tt_v tt_value_push(tt_graph *g, const tt_value *v)
+{
+	tt_v id = (tt_v)g->nvalues;
+	TT_PUSH(g->arena, g->values, g->nvalues, g->cap_values, *v);
+	names_add(g, id);
+	return id;
+}
+
+static tt_v new_value(tt_graph *g, const char *name, tt_value_kind kind, tt_dtype dt, tt_dtype gdt, int ndim, const tt_dim *dims)
+{
+	TT_ASSERT(ndim >= 0 && ndim <= TT_MAX_DIMS, "%s: %d dims", name, ndim);
+	if (tt_value_find(g, name))
+		return tt_graph_fail(g, "%s: this name is taken", name);
+	tt_value v = { .name = tt_arena_strdup(g->arena, name), .dtype = dt, .gdtype = gdt, .kind = kind, .ndim = ndim, .def = -1, .state = -1 };
+	for (int i = 0; i < ndim; i++)
+		v.dim[i] = dims[i];
+	v.layout = tt_layout_all(TT_R);
+	return tt_value_push(g, &v);
+}
+
+tt_v tt_input(tt_graph *g, const char *name, tt_dtype dt, tt_dtype gdtype, int ndim, const tt_dim *dims)
+{
+	return new_value(g, name, TT_INPUT, dt, gdtype, ndim, dims);
+}
+
+tt_v tt_state_new(tt_graph *g, const char *name, tt_region_kind region, tt_dtype dt, int ndim, const tt_dim *dims, bool trainable)
+{
+	tt_v v = new_value(g, name, TT_STATE, dt, trainable ? TT_ACC : TT_NODTYPE, ndim, dims);
+	if (!v)
+		return 0;
+	g->values[v].state = (int32_t)g->nstates;
+	tt_state s = { .name = g->values[v].name, .region = region, .value = v, .source = -1, .trainable = trainable };
+	TT_PUSH(g->arena, g->states, g->nstates, g->cap_states, s);
+	return v;
+}
+
+tt_v tt_state_derived(tt_graph *g, tt_v master, const char *suffix, tt_dtype dt, tt_format f)
+{
+	if (!master)
+		return 0;
+	tt_value m = g->values[master];
+	TT_ASSERT(m.kind == TT_STATE, "%s is not a state", m.name);
+	int32_t source = m.state;
+	while (g->states[source].source >= 0)
+		source = g->states[source].source;
+	m = g->values[g->states[source].value];
+	const char *name = tt_arena_printf(g->arena, "%s:%s", m.name, suffix);
+	tt_v v = tt_value_find(g, name);
+	if (v)
+		return v;
+	v = tt_state_new(g, name, TT_REGION_PARAM, dt, m.ndim, m.dim, g->states[source].trainable);
+	g->values[v].format = f;
+	g->values[v].layout = m.layout;
+	g->states[g->values[v].state].source = source;
+	return v;
+}
+
+void tt_state_set(tt_graph *g, tt_v state_value, tt_v next)
+{
+	if (!state_value || !next)
+		return;
+	const tt_value *v = &g->values[state_value];
+	TT_ASSERT(v->kind == TT_STATE, "%s is not a state", v->name);
+	g->states[v->state].next = next;
+}
+
+void tt_value_set_layout(tt_graph *g, tt_v v, tt_layout l)
+{
+	if (v) {
+		TT_ASSERT(g->values[v].kind != TT_TEMP, "%s: a made value's layout follows from its node", g->values[v].name);
+		g->values[v].layout = l;
+	}
+}
+
+void tt_value_set_fill(tt_graph *g, tt_v v, tt_fill f)
+{
+	if (v)
+		g->values[v].fill = f;
+}
+
+void tt_graph_root(tt_graph *g, tt_v value, tt_v seed)
+{
+	if (value && seed) {
+		tt_root r = { value, seed };
+		TT_PUSH(g->arena, g->roots, g->nroots, g->cap_roots, r);
+	}
+}
+
+void tt_graph_output(tt_graph *g, tt_v value)
+{
+	if (value)
+		TT_PUSH(g->arena, g->outputs, g->noutputs, g->cap_outputs, value);
+}
+
+/* ---- labels ---------------------------------------------------------------------------------------------------------------- */
+
+tt_labels tt_labels_parse(const tt_op *op)
+{
+	tt_labels l = { 0 };
+	const char *s = op->labels;
+	bool out = false;
+	TT_ASSERT(s, "%s has no labels", op->name);
+	for (;;) {
+		tt_label *at = out ? &l.out[l.nout++] : &l.in[l.nin++];
+		TT_ASSERT(l.nin <= TT_MAX_LABELS && l.nout <= TT_MAX_LABELS, "%s: too many labels", op->name);
+		if (*s == '_') {
+			at->meta = true;
+			s++;
+		}
+		if (*s == '*') {
+			at->any = true;
+			s++;
+		}
+		while (*s && *s != ',' && *s != '-') {
+			TT_ASSERT(at->n < TT_MAX_DIMS, "%s: more than %d dims in %s", op->name, TT_MAX_DIMS, op->labels);
+			at->c[at->n++] = *s++;
+		}
+		if (*s == '-') {
+			out = true;
+			s += 2;
+		} else if (*s == ',') {
+			s++;
+		} else {
+			return l;
+		}
+		if (!*s)
+			return l;
+	}
+}
+
+/* Dims of the outputs from the labels; extents that stand under one letter must agree. */
+static bool infer_labels(tt_graph *g, const tt_op *op, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	tt_labels l = tt_labels_parse(op);
+	const tt_dim *seen[128] = { 0 };
+	const tt_value *where[128] = { 0 };
+	for (int i = 0; i < nin; i++) {
+		if (!in[i])
+			continue;
+		const tt_label *lab = tt_label_in(&l, i);
+		if (lab->any || (lab->meta && !lab->n))
+			continue;
+		if (in[i]->ndim != lab->n) {
+			tt_graph_fail(g, "%s: input %d, %s, has %d dims, needs %d (%s)", op->name, i, in[i]->name, in[i]->ndim, lab->n, op->labels);
+			return false;
+		}
+		for (int d = 0; d < lab->n; d++) {
+			int c = lab->c[d];
+			const tt_dim *dim = &in[i]->dim[d];
+			if (c == '1') {
+				if (dim->n != 1) {
+					tt_graph_fail(g, "%s: %s has %lld elements, needs 1", op->name, in[i]->name, (long long)dim->n);
+					return false;
+				}
+				continue;
+			}
+			if (!seen[c]) {
+				seen[c] = dim;
+				where[c] = in[i];
+			} else if (seen[c]->n != dim->n || seen[c]->role != dim->role || seen[c]->base != dim->base) {
+				tt_graph_fail(g, "%s: dim '%c' is %s %lld in %s but %s %lld in %s", op->name, c, tt_role_name(seen[c]->role),
+					      (long long)seen[c]->n, where[c]->name, tt_role_name(dim->role), (long long)dim->n, in[i]->name);
+				return false;
+			}
+		}
+	}
+	for (int i = 0; i < nout; i++) {
+		const tt_label *lab = tt_label_out(&l, i);
+		if (lab->any) {
+			TT_ASSERT(in[0], "%s: no input to take dims from", op->name);
+			out[i].ndim = in[0]->ndim;
+			memcpy(out[i].dim, in[0]->dim, sizeof out[i].dim);
+			continue;
+		}
+		out[i].ndim = lab->n;
+		for (int d = 0; d < lab->n; d++)
+			out[i].dim[d] = lab->c[d] == '1' ? tt_dim_of(TT_ONE, 1, 1) : seen[(int)lab->c[d]] ? *seen[(int)lab->c[d]] : (tt_dim){ 0 };
+	}
+	return true;
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------------------------------------- */
+
+/* Copies an attribute struct; lists inside it (tt_ints, tt_reals, strings) are copied with it. */
+static const void *copy_attr(tt_arena *a, const tt_op *op, const void *attr)
+{
+	if (!op->attr_size || !attr)
+		return attr;
+	char *c = tt_arena_alloc(a, op->attr_size);
+	memcpy(c, attr, op->attr_size);
+	for (const tt_attr *f = op->attrs; f && f->name; f++) {
+		if (f->kind == TT_ATTR_INTS) {
+			tt_ints *l = (tt_ints *)(void *)(c + f->offset);
+			int64_t *v = TT_NEWN(a, int64_t, l->n);
+			if (l->n)
+				memcpy(v, l->v, (size_t)l->n * sizeof *v);
+			l->v = v;
+		} else if (f->kind == TT_ATTR_REALS) {
+			tt_reals *l = (tt_reals *)(void *)(c + f->offset);
+			double *v = TT_NEWN(a, double, l->n);
+			if (l->n)
+				memcpy(v, l->v, (size_t)l->n * sizeof *v);
+			l->v = v;
+		} else if (f->kind == TT_ATTR_STR) {
+			const char **s = (const char **)(void *)(c + f->offset);
+			if (*s)
+				*s = tt_arena_strdup(a, *s);
+		}
+	}
+	return c;
+}
+
+bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	tt_axis_type tin[TT_MAX_IO], tout[TT_MAX_IO];
+	const tt_value *outs[TT_MAX_IO];
+	for (int i = 0; i < nout; i++)
+		outs[i] = &out[i];
+	for (int ax = 0; ax < TT_MAX_AXES; ax++) {
+		if (ax >= g->mesh.naxes || g->mesh.ax[ax].size == 1) {
+			for (int i = 0; i < nout; i++)
+				out[i].layout.ax[ax] = (tt_axis_type){ .type = TT_R };
+			continue;
+		}
+		for (int i = 0; i < nin; i++)
+			tin[i] = in[i] ? in[i]->layout.ax[ax] : (tt_axis_type){ .type = TT_R };
+		for (int i = 0; i < nout; i++)
+			tout[i] = (tt_axis_type){ .type = TT_R };
+		char why[256] = "";
+		int culprit = 0;
+		tt_typing t = { .g = g, .op = op, .attr = attr, .axis = &g->mesh.ax[ax], .nin = nin, .nout = nout, .in = in, .out = outs,
+				.tin = tin, .tout = tout, .why = why, .why_cap = sizeof why, .culprit = &culprit };
+		if (!(op->spmd ? op->spmd(&t) : tt_spmd_by_labels(&t))) {
+			tt_buf b = { 0 };
+			tt_axis_type_print(tin[culprit], &b);
+			tt_graph_fail(g, "%s: input %d, %s, on axis %s: has %s, %s", op->name, culprit, in[culprit] ? in[culprit]->name : "(absent)",
+				      g->mesh.ax[ax].name, b.s, why);
+			tt_buf_fini(&b);
+			return false;
+		}
+		for (int i = 0; i < nout; i++)
+			out[i].layout.ax[ax] = tout[i];
+	}
+	return true;
+}
+
+bool tt_node_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	if (op->labels && !infer_labels(g, op, nin, in, nout, out))
+		return false;
+	return !op->infer || op->infer(g, op, attr, nin, in, nout, out);
+}
+
+tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role)
+{
+	if (g->status != TT_OK)
+		return 0;
+	TT_ASSERT(nin <= TT_MAX_IO && nout <= TT_MAX_IO && nout > 0, "%s: %d inputs, %d outputs", op->name, nin, nout);
+	while (nin > op->nin && op->nin_max >= 0 && !in[nin - 1])
+		nin--; /* absent optional inputs at the end are not written down */
+	TT_ASSERT(nin >= op->nin && (op->nin_max < 0 || nin <= TT_MAX(op->nin, op->nin_max)), "%s: takes %d inputs, got %d", op->name, op->nin, nin);
+	const tt_value *vin[TT_MAX_IO];
+	tt_value vout[TT_MAX_IO];
+	memset(vout, 0, sizeof vout);
+	for (int i = 0; i < nin; i++) {
+		if (!in[i] && (i < op->nin || op->nin_max < 0))
+			return tt_graph_fail(g, "%s: input %d is missing", op->name, i);
+		TT_ASSERT(in[i] >= 0 && in[i] < g->nvalues, "%s: input %d is no value of this graph", op->name, i);
+		vin[i] = in[i] ? &g->values[in[i]] : NULL;
+	}
+	attr = copy_attr(g->arena, op, attr);
+	if (!tt_node_infer(g, op, attr, nin, vin, nout, vout) || !tt_node_type(g, op, attr, nin, vin, nout, vout))
+		return 0;
+	tt_node n = { .op = op, .attr = attr, .scope = tt_arena_strdup(g->arena, g->scope), .seg = g->seg, .group = g->group, .nin = nin, .nout = nout };
+	tt_v *ids = TT_NEWN(g->arena, tt_v, nin + nout);
+	for (int i = 0; i < nin; i++)
+		ids[i] = in[i];
+	n.in = ids;
+	n.out = ids + nin;
+	for (int i = 0; i < nout; i++) {
+		const char *r = (i == 0 && role) ? role : op->outs && op->nout > 0 ? op->outs[i] : op->outs ? op->outs[0] : op->name;
+		char name[320];
+		/* "=NAME" is taken as it is; other roles stand under the scope. */
+		if (r[0] == '=')
+			snprintf(name, sizeof name, "%s", r + 1);
+		else
+			snprintf(name, sizeof name, "%s%s%s", g->scope, g->scope[0] ? "." : "", r);
+		vout[i].name = unique_name(g, name);
+		vout[i].kind = TT_TEMP;
+		vout[i].def = (int32_t)g->nnodes;
+		vout[i].state = -1;
+		n.out[i] = tt_value_push(g, &vout[i]);
+	}
+	TT_PUSH(g->arena, g->nodes, g->nnodes, g->cap_nodes, n);
+	return n.out[0];
+}
+
+tt_v tt_node_add(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, const char *role)
+{
+	TT_ASSERT(op->nout > 0, "%s: the builder says how many outputs", op->name);
+	return tt_node_add_n(g, op, attr, nin, in, op->nout, role);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------------------------- */
+
+tt_copy tt_copy_begin(const tt_graph *from, tt_arena *a)
+{
+	tt_copy c = { .from = from, .to = tt_graph_new(a, &from->mesh, from->f64) };
+	c.map = TT_NEWN(a, tt_v, from->nvalues);
+	for (tt_v v = 1; v < from->nvalues; v++) {
+		tt_value x = from->values[v];
+		if (x.kind == TT_TEMP)
+			continue;
+		x.name = tt_arena_strdup(a, x.name);
+		c.map[v] = tt_value_push(c.to, &x);
+	}
+	for (int64_t i = 0; i < from->nstates; i++) {
+		tt_state s = from->states[i];
+		s.value = c.map[s.value];
+		s.name = c.to->values[s.value].name;
+		s.next = 0;
+		TT_PUSH(a, c.to->states, c.to->nstates, c.to->cap_states, s);
+	}
+	return c;
+}
+
+void tt_copy_node(tt_copy *c, const tt_node *n)
+{
+	tt_v in[TT_MAX_IO];
+	for (int i = 0; i < n->nin; i++) {
+		in[i] = c->map[n->in[i]];
+		TT_ASSERT(in[i] || !n->in[i] || c->to->status != TT_OK, "%s: input %s was not copied", n->op->name, c->from->values[n->in[i]].name);
+	}
+	tt_graph *g = c->to;
+	g->seg = n->seg;
+	g->group = n->group;
+	snprintf(g->scope, sizeof g->scope, "%s", n->scope);
+	/* Names are taken over as they are, whatever made them. */
+	int64_t first = g->nvalues;
+	const char *role = tt_arena_printf(g->arena, "=%s", c->from->values[n->out[0]].name);
+	tt_v out = tt_node_add_n(g, n->op, n->attr, n->nin, in, n->nout, role);
+	for (int i = 0; i < n->nout; i++)
+		c->map[n->out[i]] = tt_out(out, i);
+	TT_ASSERT(!out || out == first, "copied outputs are consecutive");
+	g->scope[0] = 0;
+}
+
+void tt_copy_end(tt_copy *c)
+{
+	const tt_graph *f = c->from;
+	for (int64_t i = 0; i < f->nstates; i++)
+		if (f->states[i].next && !c->to->states[i].next)
+			c->to->states[i].next = c->map[f->states[i].next];
+	for (int64_t i = 0; i < f->noutputs; i++)
+		tt_graph_output(c->to, c->map[f->outputs[i]]);
+	if (!c->to->nroots)
+		for (int64_t i = 0; i < f->nroots; i++)
+			tt_graph_root(c->to, c->map[f->roots[i].value], c->map[f->roots[i].seed]);
+}
+
+tt_graph *tt_graph_erase(const tt_graph *g, tt_arena *a)
+{
+	tt_copy c = tt_copy_begin(g, a);
+	for (int i = 0; i < c.to->mesh.naxes; i++)
+		c.to->mesh.ax[i].size = 1;
+	for (tt_v v = 1; v < c.to->nvalues; v++)
+		c.to->values[v].layout = tt_layout_all(TT_R);
+	for (int64_t i = 0; i < g->nnodes; i++) {
+		const tt_node *n = &g->nodes[i];
+		if (!strcmp(n->op->name, "convert"))
+			c.map[n->out[0]] = c.map[n->in[0]];
+		else
+			tt_copy_node(&c, n);
+	}
+	tt_copy_end(&c);
+	return c.to;
+}

@@ -1,0 +1,320 @@
+/* Attention forward, the reference. This comment is the contract that faster kernels keep bit for bit.
+ *
+ * A query at position p of its sequence, q head h, kv head h / group, sees positions [first, p], first = 0 or, with a window w,
+ * max(0, p-w+1). K/V blocks are the 64 positions [64 b, 64 b + 64) counted from the sequence's start. Blocks in which it sees
+ * nothing are skipped. From m = -inf, l = 0, o = +0, for each block that it sees, ascending:
+ *
+ *   s_j = scale * chain over K of q*k_j              one rounding after the chain; the chain starts at +0
+ *   m'  = max(m, s_j)                                over the visible j; a NaN is passed over
+ *   r   = exp(m - m')                                exp(-inf) = +0
+ *   p_j = exp(s_j - m'), +0 where masked
+ *   l   = fma(l, r, sum of p_j)                      unrounded p; lane sum: 16 lanes over the block's 64, joined 8, 4, 2, 1
+ *   o   = chain over j of P_j*v_j, from o*r          P_j is p_j rounded to the value dtype; o*r is rounded before the chain
+ *   m   = m'
+ *
+ * and at the end o = round(o / l) (fp32 quotient, then the value dtype, zero is +0) and lse = m + log(l). As a query always
+ * sees itself, l > 0. f32: a chain is fma(a, b, acc), ascending. bf16: pairs anchored at the start of the contraction (for
+ * P*V: of the sequence), odd element first, then even, a missing partner is zero, subnormal inputs and results are zeros.
+ *
+ * Masked positions of a visible block may be left out or computed as terms of +0: for finite k and v only signs of zeros can
+ * differ, and those do not outlive the last line. So a token's result depends on its sequence alone: on no other query of the
+ * call, no offset in the stream, no page behind its position, no number of threads.
+ *
+ * `exact`: s and m as above, m over all visible positions first (max knows no order); p_j = exp(s_j - m); l the limb sum of
+ * p_j, o the limb sums of P_j*v_j (EXACT.md); o = round(fp32(o) / fp32(l)), lse = m + log(fp32(l)).
+ *
+ * Work is dealt as (chunk of at most 64 neighbouring queries of one sequence) x (kv head) x (at most 4 of its q heads). Scores
+ * lie transposed, [64 positions][queries], so that chains of neighbouring queries run side by side and K is read as it lies.
+ */
+#include "kernels/attention_tile.h"
+
+typedef struct unit {
+	const att *a;
+	int64_t t0, n, R;    /* queries [t0, t0+n); lines of a buffer, n padded to 16 */
+	int64_t seq, g, h0;  /* kv head, first q head */
+	int heads;
+	int64_t b0, b1, end; /* blocks [b0, b1) are seen by some query; positions from `end` on by none */
+	int32_t lo[B], hi[B]; /* query i sees positions [lo, hi) */
+	real *q;             /* [heads][Kp][R] */
+	real *o;             /* [heads][R][Vp] */
+	real *m, *l;         /* [heads][R] */
+	real *k, *v;         /* [64][Kp] [64][Vp] */
+	real *s;             /* [64][R] */
+	real *lane16;        /* [16][R] */
+	real *r;             /* [R] */
+	uint64_t *limbs;     /* [3][R][Vp+1], the last column is l */
+} unit;
+
+typedef struct job {
+	att a;
+	int64_t chunks, parts; /* parts of a group of q heads */
+	uint64_t vmax;
+} job;
+
+static real *take(real **at, int64_t n)
+{
+	real *p = *at;
+	*at += n;
+	return p;
+}
+
+static unit unit_of(const job *g, int64_t i, int lane)
+{
+	const att *a = &g->a;
+	unit u = {.a = a};
+	int64_t part = i % g->parts, chunk = i / g->parts / a->G;
+	u.g = i / g->parts % a->G;
+	u.h0 = u.g * a->group + part * TT_ATTENTION_HEADS;
+	u.heads = (int)TT_MIN(TT_ATTENTION_HEADS, a->group - part * TT_ATTENTION_HEADS);
+	u.t0 = a->ints[chunk];
+	u.n = a->ints[chunk + 1] - u.t0;
+	u.R = tt_round_up(u.n, 16);
+	u.seq = a->seq_ids[u.t0];
+	int64_t lo = INT64_MAX;
+	for (int64_t r = 0; r < u.R; r++) {
+		u.lo[r] = u.hi[r] = 0;
+		if (r >= u.n)
+			continue;
+		int64_t p = a->positions[u.t0 + r];
+		u.lo[r] = (int32_t)first_seen(a, p);
+		u.hi[r] = (int32_t)p + 1;
+		lo = TT_MIN(lo, u.lo[r]);
+		u.end = TT_MAX(u.end, p + 1);
+	}
+	TT_ASSERT(u.end <= a->table[u.seq + 1] - a->table[u.seq], "query at position %lld of sequence %lld, which has %d",
+		  (long long)u.end - 1, (long long)u.seq, (int)(a->table[u.seq + 1] - a->table[u.seq]));
+	u.b0 = lo / B;
+	u.b1 = tt_ceil_div(u.end, B);
+	real *at = (real *)(a->own + (size_t)lane * a->stride);
+	u.q = take(&at, u.heads * a->Kp * u.R);
+	u.o = take(&at, u.heads * u.R * a->Vp);
+	u.k = take(&at, B * a->Kp);
+	u.v = take(&at, B * a->Vp);
+	u.s = take(&at, B * u.R);
+	u.lane16 = take(&at, 16 * u.R);
+	u.m = take(&at, u.heads * u.R);
+	u.l = take(&at, u.heads * u.R);
+	u.r = take(&at, u.R);
+	u.limbs = (uint64_t *)at; /* all lengths before are multiples of 16 */
+	memset(u.q, 0, (size_t)(u.heads * a->Kp * u.R) * sizeof(real));
+	for (int h = 0; h < u.heads; h++)
+		for (int64_t r = 0; r < u.n; r++) {
+			load_padded(u.k, a->K, a->Kp, a->q, u.t0 + r, (u.h0 + h) * a->K);
+			for (int64_t x = 0; x < a->K; x++)
+				u.q[(h * a->Kp + x) * u.R + r] = u.k[x];
+		}
+	for (int64_t r = 0; r < u.heads * u.R; r++)
+		u.m[r] = -(real)INFINITY;
+	return u;
+}
+
+/* The part of block b that some query sees, out to whole tiles: [*j0, *j1). */
+static void seen_part(const unit *u, int64_t b, int64_t *j0, int64_t *j1)
+{
+	int64_t lo = B, hi = 0;
+	for (int64_t i = 0; i < u->n; i++)
+		if (u->lo[i] < (b + 1) * B && u->hi[i] > b * B) {
+			lo = TT_MIN(lo, TT_MAX(u->lo[i] - b * B, 0));
+			hi = TT_MAX(hi, TT_MIN(u->hi[i] - b * B, B));
+		}
+	*j0 = lo / 16 * 16;
+	*j1 = tt_round_up(hi, 16);
+}
+
+/* s[j][i] of head h, block b (K gathered), and m[i] over what is visible of it too. */
+static void scores(const unit *u, int h, int64_t b, int64_t j0, int64_t j1, real *restrict m)
+{
+	const att *a = u->a;
+	const int64_t R = u->R;
+	memset(u->s + j0 * R, 0, (size_t)((j1 - j0) * R) * sizeof(real));
+	product(a, u->s + j0 * R, R, u->k + j0 * a->Kp, a->Kp, 1, u->q + h * a->Kp * R, R, j1 - j0, R, a->K);
+	for (int64_t j = j0; j < j1; j++) {
+		real *restrict s = u->s + j * R;
+		const int32_t p = (int32_t)(b * B + j);
+		for (int64_t i = 0; i < R; i++) {
+			s[i] *= a->scale;
+			real seen = p >= u->lo[i] && p < u->hi[i] ? s[i] : m[i];
+			m[i] = seen > m[i] ? seen : m[i];
+		}
+	}
+}
+
+static void fast_block(const unit *u, int h, int64_t b, int64_t j0, int64_t j1)
+{
+	const att *a = u->a;
+	const int64_t R = u->R;
+	real *restrict m = u->m + h * R, *restrict l = u->l + h * R, *restrict r = u->r, *restrict lane16 = u->lane16;
+	memcpy(r, m, (size_t)R * sizeof(real));
+	scores(u, h, b, j0, j1, m);
+	for (int64_t i = 0; i < R; i++) {
+		real e = real_exp(r[i] - m[i]);
+		r[i] = r[i] == m[i] ? 1 : e; /* also where a query has seen nothing yet: -inf - -inf */
+	}
+	memset(lane16, 0, (size_t)(16 * R) * sizeof(real));
+	for (int64_t j = j0; j < j1; j++) {
+		real *restrict s = u->s + j * R, *restrict lane = lane16 + j % 16 * R;
+		const int32_t p = (int32_t)(b * B + j);
+		for (int64_t i = 0; i < R; i++) {
+			real e = real_exp(s[i] - m[i]);
+			e = p >= u->lo[i] && p < u->hi[i] ? e : 0;
+			lane[i] += e;
+			s[i] = rounded(e, a->pairs);
+		}
+	}
+	for (int w = 8; w; w /= 2)
+		for (int64_t i = 0; i < w * R; i++)
+			lane16[i] += lane16[i + w * R];
+	real *o = u->o + h * R * a->Vp;
+	for (int64_t i = 0; i < R; i++) {
+		l[i] = REAL_FMA(l[i], r[i], lane16[i]);
+		for (int64_t d = 0; d < a->Vp; d++)
+			o[i * a->Vp + d] *= r[i];
+	}
+	product(a, o, a->Vp, u->s + j0 * R, 1, R, u->v + j0 * a->Vp, a->Vp, R, a->Vp, j1 - j0);
+}
+
+/* One finished query of head h: o [V] is divided by l. */
+static void finish(const unit *u, int h, int64_t i, real *o, real m, real l)
+{
+	const att *a = u->a;
+	for (int64_t d = 0; d < a->V; d++)
+		o[d] = rounded(o[d] / l, a->pairs);
+	plus_zero(o, a->V); /* after rounding, which may make a -0 */
+	span_store(&a->call->out[0], u->t0 + i, (u->h0 + h) * a->V, o, a->V);
+	scalar_store(&a->call->out[1], u->t0 + i, u->h0 + h, m + real_log(l));
+}
+
+static void fast_unit(void *ctx, int64_t index, int lane)
+{
+	const job *g = ctx;
+	const att *a = &g->a;
+	const unit u = unit_of(g, index, lane);
+	memset(u.o, 0, (size_t)(u.heads * u.R * a->Vp) * sizeof(real));
+	memset(u.l, 0, (size_t)(u.heads * u.R) * sizeof(real));
+	for (int64_t b = u.b0; b < u.b1; b++) {
+		int64_t j0, j1;
+		seen_part(&u, b, &j0, &j1);
+		if (j0 >= j1)
+			continue;
+		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+		gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
+		for (int h = 0; h < u.heads; h++)
+			fast_block(&u, h, b, j0, j1);
+	}
+	for (int h = 0; h < u.heads; h++)
+		for (int64_t i = 0; i < u.n; i++)
+			finish(&u, h, i, u.o + (h * u.R + i) * a->Vp, u.m[h * u.R + i], u.l[h * u.R + i]);
+}
+
+/* Runs of neighbouring queries of one sequence, at most 64 long: where they start goes to ints[0..chunks]. */
+static job job_of(const tt_call *c)
+{
+	job g = {.a = att_of(c, 3)};
+	att *a = &g.a;
+	for (int64_t t = 0; t < a->T; t++)
+		if (t == 0 || a->seq_ids[t] != a->seq_ids[t - 1] || t - a->ints[g.chunks - 1] == B)
+			a->ints[g.chunks++] = (int32_t)t;
+	a->ints[g.chunks] = (int32_t)a->T;
+	g.parts = tt_ceil_div(a->group, TT_ATTENTION_HEADS);
+	return g;
+}
+
+static void attention(const tt_call *c)
+{
+	job g = job_of(c);
+	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, fast_unit, &g);
+}
+
+#ifndef TT_REAL_F64
+/* Terms of block b to the limbs of every query that sees it; returns the greatest p, NaN if there is one. */
+static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_t j1)
+{
+	const att *a = u->a;
+	const int64_t R = u->R, W = a->Vp + 1;
+	const real *m = u->m + h * R;
+	memcpy(u->r, m, (size_t)R * sizeof(real));
+	scores(u, h, b, j0, j1, u->r);
+	for (int64_t j = j0; j < j1; j++) {
+		real *restrict s = u->s + j * R;
+		const int32_t p = (int32_t)(b * B + j);
+		for (int64_t i = 0; i < R; i++) {
+			real e = real_exp(s[i] - m[i]);
+			s[i] = p >= u->lo[i] && p < u->hi[i] ? e : 0;
+		}
+	}
+	for (int64_t i = 0; i < u->n; i++) {
+		uint64_t *k = u->limbs + i * W;
+		const exact_line o = {{k, k + R * W, k + 2 * R * W}};
+		int64_t first = TT_MAX(u->lo[i] - b * B, j0), end = TT_MIN(u->hi[i] - b * B, j1);
+		for (int64_t j = first; j < end; j++) {
+			real p = u->s[j * R + i];
+			exact_add_raw(&o.k[0][a->V], &o.k[1][a->V], &o.k[2][a->V], (double)p);
+			exact_line_add_scaled(o, (double)rounded(p, a->pairs), u->v + j * a->Vp, a->V);
+		}
+	}
+	return exact_max_bits(u->s + j0 * R, (j1 - j0) * R);
+}
+
+static void exact_unit(void *ctx, int64_t index, int lane)
+{
+	const job *g = ctx;
+	const att *a = &g->a;
+	const unit u = unit_of(g, index, lane);
+	const int64_t W = a->Vp + 1;
+	real_bits qk = exact_max_bits(u.q, u.heads * a->Kp * u.R), p = 0, v = 0;
+	for (int64_t b = u.b0; b < u.b1; b++) {
+		int64_t j0, j1;
+		seen_part(&u, b, &j0, &j1);
+		if (j0 >= j1)
+			continue;
+		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+		qk = most(qk, exact_max_bits(u.k, B * a->Kp));
+		for (int h = 0; h < u.heads; h++)
+			scores(&u, h, b, j0, j1, u.m + h * u.R);
+	}
+	for (int h = 0; h < u.heads; h++) {
+		memset(u.limbs, 0, (size_t)(3 * u.R * W) * sizeof(uint64_t));
+		for (int64_t b = u.b0; b < u.b1; b++) {
+			int64_t j0, j1;
+			seen_part(&u, b, &j0, &j1);
+			if (j0 >= j1)
+				continue;
+			gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+			gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
+			v = most(v, exact_max_bits(u.v, B * a->Vp));
+			p = most(p, exact_block(&u, h, b, j0, j1));
+		}
+		for (int64_t i = 0; i < u.n; i++) {
+			uint64_t *k = u.limbs + i * W;
+			const exact_line o = {{k, k + u.R * W, k + 2 * u.R * W}};
+			exact_line_finish(o, a->V + 1, u.hi[i] - u.lo[i]);
+			exact_line_round(u.s, o, a->V + 1);
+			finish(&u, h, i, u.s, u.m[h * u.R + i], u.s[a->V]);
+		}
+	}
+	/* No p exceeds 1, so V alone bounds the terms. A NaN among p, an infinity in q or k: nothing is proven. */
+	exact_check(a->call, exact_max_value(v), u.end);
+	exact_check(a->call, exact_max_value(p), 1);
+	if (!(exact_max_value(qk) < (double)INFINITY))
+		exact_raise(a->call);
+}
+
+static void attention_exact(const tt_call *c)
+{
+	job g = job_of(c);
+	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, exact_unit, &g);
+}
+#endif
+
+#include "kernels/attention_bwd.h"
+
+const tt_kernel TT_KERNEL_TABLE[] = {
+#ifdef TT_REAL_F64
+	{"attention", attention, NULL},
+	{"attention_bwd", attention_bwd, NULL},
+#else
+	{"attention", attention, attention_exact},
+	{"attention_bwd", attention_bwd, attention_bwd_exact},
+#endif
+	{NULL, NULL, NULL},
+};

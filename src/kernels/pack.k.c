@@ -1,0 +1,98 @@
+/* pack: a plain weight [o,k] into the panels that matrix products read, cast on the way.
+ *
+ * A panel holds 64 features (outputs o for TT_PACK_FWD, inputs k for TT_PACK_DX) over the whole contraction c (k, or o):
+ *
+ *   f32   [panel][c][64]         bf16   [panel][c/2][64][2]
+ *
+ * so that feature f at contraction c is at ((c / pair) * 64 + f) * pair + c % pair of its panel. Features beyond the last and
+ * the missing partner of an odd contraction are zero: formats pad, so that no tile has a tail (a tail of 1-16 features would
+ * select tiles that split the contraction, and so change bits).
+ */
+#include "kernels/kernels.h"
+
+enum { WIDE = 64, DEEP = 512, BLOCK = 16 };
+
+typedef struct job {
+	const uint8_t *from;
+	uint8_t *to;
+	tt_dtype dfrom, dto;
+	int64_t features, depth; /* of the whole matrix; depth is the contraction's length */
+	int64_t sf, sc;          /* elements between features, and between steps of the contraction, in `from` */
+	int64_t cuts;            /* tasks per panel, DEEP of the contraction each */
+} job;
+
+#define SAME(x) (x)
+
+/* One panel's contraction [c0, c1), c0 even. One of the strides is 1: the inner loop follows it. */
+#define DEFINE_PANEL(name, src, dst, pair, conv)                                                                       \
+	static void name(const job *g, int64_t panel, int64_t c0, int64_t c1)                                          \
+	{                                                                                                              \
+		int64_t nf = TT_MIN(WIDE, g->features - panel * WIDE);                                                 \
+		const src *s = (const src *)g->from + panel * WIDE * g->sf;                                            \
+		dst *d = (dst *)g->to + panel * WIDE * tt_round_up(g->depth, pair);                                    \
+		int64_t end = tt_round_up(c1, pair);                                                                   \
+		if (nf < WIDE || end > c1)                                                                             \
+			memset(d + c0 * WIDE, 0, (size_t)((end - c0) * WIDE) * sizeof(dst));                           \
+		if (g->sf == 1) {                                                                                      \
+			int64_t c = c0;                                                                                \
+			for (; c + pair <= c1; c += pair) {                                                            \
+				const src *restrict a = s + c * g->sc, *restrict b = a + (pair - 1) * g->sc;           \
+				dst *restrict e = d + c * WIDE;                                                        \
+				for (int64_t f = 0; f < nf; f++) {                                                     \
+					e[f * pair] = conv(a[f]);                                                      \
+					if (pair == 2)                                                                 \
+						e[f * pair + 1] = conv(b[f]);                                          \
+				}                                                                                      \
+			}                                                                                              \
+			if (c < c1)                                                                                    \
+				for (int64_t f = 0; f < nf; f++)                                                       \
+					d[c * WIDE + f * pair] = conv(s[c * g->sc + f]);                               \
+			return;                                                                                        \
+		}                                                                                                      \
+		for (int64_t b0 = c0; b0 < c1; b0 += BLOCK)                                                            \
+			for (int64_t f = 0; f < nf; f++) {                                                             \
+				const src *restrict a = s + f * g->sf;                                                 \
+				for (int64_t c = b0; c < TT_MIN(c1, b0 + BLOCK); c++)                                  \
+					d[(c / pair * WIDE + f) * pair + c % pair] = conv(a[c * g->sc]);               \
+			}                                                                                              \
+	}
+DEFINE_PANEL(panel_f32_f32, float, float, 1, SAME)
+DEFINE_PANEL(panel_f32_bf16, float, tt_bf16, 2, tt_f32_to_bf16)
+DEFINE_PANEL(panel_bf16_bf16, tt_bf16, tt_bf16, 2, SAME)
+DEFINE_PANEL(panel_bf16_f32, tt_bf16, float, 1, tt_bf16_to_f32)
+DEFINE_PANEL(panel_f64_f64, double, double, 1, SAME)
+
+static void pack_task(void *ctx, int64_t task, int lane)
+{
+	(void)lane;
+	const job *g = ctx;
+	int64_t panel = task / g->cuts, c0 = task % g->cuts * DEEP, c1 = TT_MIN(g->depth, c0 + DEEP);
+	if (g->dfrom == TT_F64)
+		panel_f64_f64(g, panel, c0, c1);
+	else if (g->dfrom == TT_BF16)
+		(g->dto == TT_BF16 ? panel_bf16_bf16 : panel_bf16_f32)(g, panel, c0, c1);
+	else
+		(g->dto == TT_BF16 ? panel_f32_bf16 : panel_f32_f32)(g, panel, c0, c1);
+}
+
+static void pack(const tt_call *c)
+{
+	const tt_attr_pack *at = c->attr;
+	const tt_arg *w = &c->in[0];
+	TT_ASSERT(w->format == TT_PLAIN && at->format != TT_PLAIN, "pack goes from plain to packed, not %d to %d", (int)w->format,
+		  (int)at->format);
+	TT_ASSERT((w->dtype == TT_F64) == (at->dtype == TT_F64), "pack does not cast %s to %s", tt_dtype_name(w->dtype),
+		  tt_dtype_name(at->dtype));
+	job g = {.from = w->p, .to = c->out[0].p, .dfrom = w->dtype, .dto = at->dtype};
+	if (at->format == TT_PACK_FWD)
+		g.features = w->n[0], g.depth = w->n[1], g.sf = w->ld, g.sc = 1;
+	else
+		g.features = w->n[1], g.depth = w->n[0], g.sf = 1, g.sc = w->ld;
+	g.cuts = tt_ceil_div(g.depth, DEEP);
+	tt_pool_run(c->env->pool, tt_ceil_div(g.features, WIDE) * g.cuts, pack_task, &g);
+}
+
+const tt_kernel TT_KERNEL_TABLE[] = {
+	{"pack", pack, NULL},
+	{NULL, NULL, NULL},
+};

@@ -1,0 +1,709 @@
+/* Matrix products on libxsmm tiles: linear, linear_dx, linear_dw, equal to product.k.c bit for bit.
+ *
+ * libxsmm is column-major. Seen from there every tile is C[64 x n] = A[64 x k] B[k x n]: 64 features of a packed panel, n <= 6
+ * lines of the other operand as they lie (ldb = its line length), C in place. 64 x 6 accumulators are what fits the registers
+ * of AVX-512, and one width for everything means one order of sums for everything. Inside a tile the contraction runs ascending
+ * in one chain per element, beta = 1 continues a chain held in f32 C, so neither the cut into chunks (which keeps a panel's
+ * chunk in L2) nor the cut into lines, panels or threads changes a bit.
+ *
+ * What must be kept away from libxsmm 1.17, because bits or memory suffer:
+ *   m mod 64 in 1..16   selects tiles that split the contraction over several accumulators: formats pad panels to 64, and the
+ *                       last panel goes through a scratch tile of 64 columns
+ *   bf16, odd k or ldb  refused or silently wrong: such nodes are not accepted and stay with the reference
+ *   bf16 C, beta = 1    would round between chunks: longer sums are kept in f32 scratch and rounded once
+ *   n = 0, k = 0        returns a tile that must not be called
+ *   prefetch = NULL     may change the signature: always NONE
+ * The bf16 tiles need AVX512_BF16: below it libxsmm emulates in another order.
+ *
+ * Third-party state: libxsmm keeps one target for the process and one registry of tiles, keyed by shape and not by target. The
+ * target is set here to what the row asked for; a shape made for AVX-512 earlier in the process is found again by a later AVX2
+ * plan. The bits are the same.
+ */
+#include "kernels/xsmm.h"
+
+#ifndef TT_NO_X86
+
+#include <immintrin.h>
+#include <libxsmm.h>
+
+/* Every row needs AVX2, so the code around the tiles may use it. */
+#define WIDER __attribute__((target("avx2,fma")))
+
+enum {
+	WIDE = 64,          /* features of a panel */
+	LINES = 6,          /* lines of a tile */
+	SUB = 48,           /* lines that share scratch tiles */
+	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
+	LEVELS = 4,         /* open sums of the tree over 8 segments */
+	CHUNK_F32 = 1024,   /* contraction of one call, so that 64 columns of a panel take 256 KiB */
+	CHUNK_BF16 = 2048,
+};
+
+typedef libxsmm_xmmfunction tile;
+typedef enum tile_kind { TILE_F32, TILE_BF16_F32, TILE_BF16 } tile_kind; /* operands, then C where it differs */
+
+static void set_target(bool avx512)
+{
+	/* CPX is the level that knows AVX512_BF16; f32 tiles are the same from SKX on. */
+	int want = LIBXSMM_X86_AVX2;
+	if (avx512)
+		want = __builtin_cpu_supports("avx512bf16") ? LIBXSMM_X86_AVX512_CPX : LIBXSMM_X86_AVX512_CORE;
+	libxsmm_init();
+	if (libxsmm_get_target_archid() != want)
+		libxsmm_set_target_archid(want);
+}
+
+static tt_status make_tile(const char *op, tile_kind kind, int64_t n, int64_t k, int64_t ldb, int64_t ldc, bool more, tile *out)
+{
+	libxsmm_blasint a = WIDE, b = (libxsmm_blasint)ldb, c = (libxsmm_blasint)ldc, nn = (libxsmm_blasint)n,
+			kk = (libxsmm_blasint)k;
+	float one = 1, beta = more ? 1 : 0;
+	int none = LIBXSMM_GEMM_PREFETCH_NONE, plain = LIBXSMM_GEMM_FLAG_NONE, pairs = LIBXSMM_GEMM_FLAG_VNNI_A;
+	tile t = {0};
+	switch (kind) {
+	case TILE_F32: t.smm = libxsmm_smmdispatch(WIDE, nn, kk, &a, &b, &c, &one, &beta, &plain, &none); break;
+	case TILE_BF16_F32: t.bsmm = libxsmm_bsmmdispatch(WIDE, nn, kk, &a, &b, &c, &one, &beta, &pairs, &none); break;
+	case TILE_BF16: t.bmm = libxsmm_bmmdispatch(WIDE, nn, kk, &a, &b, &c, &one, &beta, &pairs, &none); break;
+	}
+	if (!t.xmm)
+		TT_FAIL(TT_ERR_USAGE,
+			"%s: libxsmm made no %s tile of 64x%d over %d (ldb %d, ldc %d, beta %g, target %s); --kernels=ref runs without it",
+			op, kind == TILE_F32 ? "f32" : "bf16", nn, kk, b, c, (double)beta, libxsmm_get_target_arch());
+	*out = t;
+	return TT_OK;
+}
+
+/* Tiles of 1..LINES lines into t[1..LINES]. */
+static tt_status make_tiles(const char *op, tile_kind kind, int64_t k, int64_t ldb, int64_t ldc, bool more, tile *t)
+{
+	for (int n = 1; n <= LINES; n++)
+		TT_TRY(make_tile(op, kind, n, k, ldb, ldc, more, &t[n]));
+	return TT_OK;
+}
+
+static inline void call_tile(tile_kind kind, tile t, const void *a, const void *b, void *c)
+{
+	switch (kind) {
+	case TILE_F32: t.smm(a, b, c); break;
+	case TILE_BF16_F32: t.bsmm(a, b, c); break;
+	case TILE_BF16: t.bmm(a, b, c); break;
+	}
+}
+
+/* ---- linear, linear_dx: Y[T,n] = X[T,k] times a packed matrix of n features -------------------------------------------- */
+
+/* A piece of the contraction that one call takes. */
+typedef struct span {
+	int64_t k0, n;
+	bool begin;  /* first of its segment */
+	bool end;    /* last of its segment */
+	int joins;   /* levels of the tree that close after it */
+	tile direct[LINES + 1], scratch[LINES + 1];
+} span;
+
+typedef struct forward {
+	int64_t k, n;
+	bool bf16;       /* operands */
+	bool rounded;    /* a `round` was folded in: a zero is +0 */
+	tt_dtype out;
+	tt_format format;
+	tile_kind kind;  /* of the tiles that write scratch, and f32 Y */
+	tile_kind kind_direct;
+	bool direct;     /* full panels are written straight to Y */
+	int threads;
+	int nspans;
+	span *spans;
+} forward;
+
+typedef struct forward_job {
+	const forward *f;
+	const uint8_t *x, *w;
+	uint8_t *y;
+	const tt_arg *bias;
+	float *scratch;
+	int64_t lines, block, panels, group; /* lines; of a task; panels; of a task */
+	int64_t groups;
+} forward_job;
+
+/* What a tile may be asked for: both operands of one dtype, libxsmm's 32-bit sizes. Tokens may be none. */
+static bool operands_fit(const tt_value *a, const tt_value *b)
+{
+	if (a->ndim != 2 || b->ndim != 2 || a->dtype != b->dtype || (a->dtype != TT_F32 && a->dtype != TT_BF16))
+		return false;
+	for (int i = 0; i < 2; i++)
+		if (a->dim[i].n < i || b->dim[i].n < i || a->dim[i].n > 1 << 28 || b->dim[i].n > 1 << 28)
+			return false;
+	return true;
+}
+
+static bool output_fits(const tt_value *y) { return y->dtype == TT_F32 || y->dtype == TT_BF16 || y->dtype == TT_ACC; }
+
+static bool is_dx(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dx"); }
+
+static bool forward_accepts(const tt_kernel_case *c, tt_dtype dt)
+{
+	if (!operands_fit(c->in[0], c->in[1]) || c->in[0]->dtype != dt || c->in[1]->dim[0].n < 1 || !output_fits(c->out[0]))
+		return false;
+	bool pairs = dt == TT_BF16;
+	if (pairs && c->in[0]->dim[1].n % 2)
+		return false;
+	if (is_dx(c))
+		return true;
+	if (c->nin > 2 && c->in[2] && c->in[2]->dtype != TT_F32 && c->in[2]->dtype != TT_BF16)
+		return false;
+	const tt_ints *s = &((const tt_attr_linear *)c->attr)->segments;
+	if (s->n != 0 && s->n != 9)
+		return false;
+	for (int i = 0; i < s->n; i++)
+		if (pairs && s->v[i] % 2)
+			return false;
+	return true;
+}
+
+static bool forward_accepts_f32(const tt_kernel_case *c) { return forward_accepts(c, TT_F32); }
+static bool forward_accepts_bf16(const tt_kernel_case *c) { return forward_accepts(c, TT_BF16); }
+
+static tt_format forward_format(const tt_kernel_case *c, int i)
+{
+	if (i != 1)
+		return TT_PLAIN;
+	return is_dx(c) ? TT_PACK_DX : TT_PACK_FWD;
+}
+
+static size_t forward_scratch(const tt_kernel_case *c)
+{
+	return (size_t)TT_MAX(c->threads, 1) * LEVELS * SUB * WIDE * sizeof(float);
+}
+
+static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512, const void **out)
+{
+	set_target(avx512);
+	bool bias = c->nin > 2 && c->in[2], dx = is_dx(c);
+	forward *f = TT_NEW(a, forward);
+	f->k = c->in[0]->dim[1].n;
+	f->n = c->in[1]->dim[dx ? 1 : 0].n;
+	f->bf16 = c->in[0]->dtype == TT_BF16;
+	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
+	f->out = c->out[0]->dtype;
+	f->format = forward_format(c, 1);
+	f->kind = f->kind_direct = f->bf16 ? TILE_BF16_F32 : TILE_F32;
+	f->threads = TT_MAX(c->threads, 1);
+
+	const int64_t whole[2] = {0, f->k};
+	const tt_ints *s = dx ? NULL : &((const tt_attr_linear *)c->attr)->segments;
+	int nseg = s && s->n ? 8 : 1;
+	const int64_t *edge = nseg == 8 ? s->v : whole;
+	int64_t most = f->bf16 ? CHUNK_BF16 : CHUNK_F32, pair = f->bf16 ? 2 : 1, nspans = 0, cap = 0;
+	for (int i = 0; i < nseg; i++) {
+		/* Equal chunks, in whole pairs; an empty segment is one empty span. */
+		int64_t units = (edge[i + 1] - edge[i]) / pair, cuts = TT_MAX(1, tt_ceil_div(units * pair, most));
+		for (int64_t j = 0; j < cuts; j++) {
+			span p = {.begin = j == 0, .end = j == cuts - 1};
+			p.k0 = edge[i] + tt_deal(units, j, cuts) * pair;
+			p.n = edge[i] + tt_deal(units, j + 1, cuts) * pair - p.k0;
+			for (int up = i; p.end && (up & 1); up >>= 1)
+				p.joins++;
+			TT_PUSH(a, f->spans, nspans, cap, p);
+		}
+	}
+	f->nspans = (int)nspans;
+	if (f->out != TT_BF16) {
+		f->direct = nseg == 1;
+	} else if (f->bf16 && nspans == 1 && !bias) {
+		f->direct = true;
+		f->kind_direct = TILE_BF16;
+	}
+	for (int i = 0; i < f->nspans; i++) {
+		span *p = &f->spans[i];
+		if (p->n == 0)
+			continue;
+		if (f->direct && f->n >= WIDE)
+			TT_TRY(make_tiles(c->op, f->kind_direct, p->n, f->k, f->n, !p->begin, p->direct));
+		if (!f->direct || f->n % WIDE)
+			TT_TRY(make_tiles(c->op, f->kind, p->n, f->k, WIDE, !p->begin, p->scratch));
+	}
+	*out = f;
+	return TT_OK;
+}
+
+static tt_status forward_plan_avx2(const tt_kernel_case *c, tt_arena *a, const void **out)
+{
+	TT_TRY(forward_plan(c, a, false, out));
+	return TT_OK;
+}
+
+static tt_status forward_plan_avx512(const tt_kernel_case *c, tt_arena *a, const void **out)
+{
+	TT_TRY(forward_plan(c, a, true, out));
+	return TT_OK;
+}
+
+static WIDER void add_lines(int64_t lines, float *restrict a, const float *restrict b)
+{
+	for (int64_t i = 0; i < lines * WIDE; i++)
+		a[i] += b[i];
+}
+
+static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *restrict b)
+{
+	if (bias->dtype == TT_BF16)
+		for (int64_t j = 0; j < nn; j++)
+			b[j] = tt_bf16_to_f32(((const tt_bf16 *)bias->p)[n0 + j]);
+	else
+		memcpy(b, (const float *)bias->p + n0, (size_t)nn * sizeof(float));
+}
+
+/* v[lines][64] to Y at `y`, bias added, rounded once. */
+static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, const float *restrict v, const float *restrict bias,
+				void *y)
+{
+	for (int64_t i = 0; i < lines; i++, v += WIDE) {
+		float t[WIDE];
+		for (int j = 0; j < WIDE; j++)
+			t[j] = bias ? v[j] + bias[j] : v[j];
+		for (int j = 0; f->rounded && j < WIDE; j++)
+			t[j] += 0;
+		if (f->out == TT_BF16) {
+			tt_bf16 h[WIDE];
+			for (int j = 0; j < WIDE; j++)
+				h[j] = tt_f32_to_bf16(t[j]);
+			memcpy((tt_bf16 *)y + i * f->n, h, (size_t)nn * sizeof *h);
+		} else {
+			memcpy((float *)y + i * f->n, t, (size_t)nn * sizeof *t);
+		}
+	}
+}
+
+/* What is left to do where tiles wrote Y itself. A bf16 -0 is always an f32 -0 here: sums of bf16 products are never
+ * subnormal, and no normal f32 is so small that bf16 would make it zero. */
+static WIDER void finish_direct(const forward *f, int64_t lines, const float *restrict bias, void *y)
+{
+	for (int64_t i = 0; i < lines; i++) {
+		float *restrict v = (float *)y + i * f->n;
+		tt_bf16 *restrict h = (tt_bf16 *)y + i * f->n;
+		if (f->out == TT_BF16) {
+			for (int j = 0; f->rounded && j < WIDE; j++)
+				h[j] = h[j] == 0x8000 ? 0 : h[j];
+			continue;
+		}
+		for (int j = 0; bias && j < WIDE; j++)
+			v[j] += bias[j];
+		for (int j = 0; f->rounded && j < WIDE; j++)
+			v[j] += 0;
+	}
+}
+
+/* Lines [m0, m0+lines), lines <= SUB, of one panel. */
+static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, float *scratch)
+{
+	const forward *f = g->f;
+	int64_t esize = f->bf16 ? 2 : 4, ysize = f->out == TT_BF16 ? 2 : 4, nn = TT_MIN(WIDE, f->n - panel * WIDE);
+	bool direct = f->direct && nn == WIDE;
+	const uint8_t *w = g->w + panel * WIDE * f->k * esize, *x = g->x + m0 * f->k * esize;
+	uint8_t *y = g->y + (m0 * f->n + panel * WIDE) * ysize;
+	tile_kind kind = direct ? f->kind_direct : f->kind;
+	int64_t step = direct ? f->n * ysize : WIDE * (int64_t)sizeof(float);
+	int level = 0;
+	for (int s = 0; s < f->nspans; s++) {
+		const span *p = &f->spans[s];
+		const tile *tiles = direct ? p->direct : p->scratch;
+		if (p->begin)
+			level++;
+		uint8_t *to = direct ? y : (uint8_t *)(scratch + (level - 1) * SUB * WIDE);
+		const uint8_t *panel_w = w + p->k0 * WIDE * esize, *line_x = x + p->k0 * esize;
+		if (p->n == 0)
+			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
+		else
+			for (int64_t i = 0; i < lines; i += LINES)
+				call_tile(kind, tiles[TT_MIN(LINES, lines - i)], panel_w, line_x + i * f->k * esize, to + i * step);
+		for (int j = 0; j < p->joins; j++, level--)
+			add_lines(lines, scratch + (level - 2) * SUB * WIDE, scratch + (level - 1) * SUB * WIDE);
+	}
+	if (!direct)
+		store_scratch(f, lines, nn, scratch, bias, y);
+	else if (bias || f->rounded)
+		finish_direct(f, lines, bias, y);
+}
+
+static void forward_task(void *ctx, int64_t task, int lane)
+{
+	const forward_job *g = ctx;
+	int64_t m0 = task / g->groups * g->block, m1 = TT_MIN(g->lines, m0 + g->block);
+	int64_t p0 = task % g->groups * g->group, p1 = TT_MIN(g->panels, p0 + g->group);
+	float *scratch = g->scratch + lane * LEVELS * SUB * WIDE, bias[WIDE] = {0};
+	for (int64_t p = p0; p < p1; p++) {
+		if (g->bias)
+			load_bias(g->bias, p * WIDE, TT_MIN(WIDE, g->f->n - p * WIDE), bias);
+		for (int64_t m = m0; m < m1; m += SUB)
+			forward_sub(g, p, m, TT_MIN(SUB, m1 - m), g->bias ? bias : NULL, scratch);
+	}
+}
+
+static void forward_run(const tt_call *c)
+{
+	const forward *f = c->plan;
+	const tt_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+	int threads = tt_pool_threads(c->env->pool);
+	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
+	TT_ASSERT(w->format == f->format, "weight lies as %d, planned for %d", (int)w->format, (int)f->format);
+	TT_ASSERT(x->n[1] == f->k && x->ld == f->k && y->n[1] == f->n && y->ld == f->n && y->dtype == f->out,
+		  "planned for k %lld, n %lld", (long long)f->k, (long long)f->n);
+	forward_job g = {.f = f, .x = x->p, .w = w->p, .y = y->p, .scratch = c->scratch, .lines = x->n[0]};
+	g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
+	g.panels = tt_ceil_div(f->n, WIDE);
+	if (g.lines == 0)
+		return;
+	/* Lines first, in blocks of at least SUB; where they do not occupy every thread, panels too. */
+	int64_t cuts = TT_MAX(1, TT_MIN(threads, g.lines / SUB));
+	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g.lines, BLOCK)), cuts);
+	g.block = tt_round_up(tt_ceil_div(g.lines, cuts), LINES);
+	cuts = tt_ceil_div(g.lines, g.block);
+	g.groups = cuts >= threads ? 1 : TT_MIN(g.panels, tt_ceil_div(4 * threads, cuts));
+	g.group = tt_ceil_div(g.panels, g.groups);
+	g.groups = tt_ceil_div(g.panels, g.group);
+	tt_pool_run(c->env->pool, cuts * g.groups, forward_task, &g);
+}
+
+/* ---- linear_dw: dW[o,k] = dY^T[o,T] X[T,k] ------------------------------------------------------------------------------
+ * The contraction runs over tokens, in chunks: of X a chunk is packed into panels, of dY a chunk of DY features at a time is
+ * transposed, both into a thread's own scratch (sharing the packing behind a barrier was slower). Threads own parts of dW.
+ * T is known only when it runs: what a full chunk leaves over is taken by tiles of halving powers of two with beta = 1. */
+
+enum { DY = 384, GROUP = 16, PIECES = 12 };
+
+typedef struct weights {
+	int64_t o, k;
+	bool bf16;
+	tile_kind kind;
+	int threads;
+	int64_t chunk;   /* a power of two */
+	int64_t ld;      /* of transposed dY; past a power of two, which would fill few sets of the cache */
+	int npieces;
+	int64_t piece[PIECES];               /* chunk, chunk/2, ... 1 (bf16: 2) */
+	tile fresh[2][LINES + 1];            /* beta 0, a full chunk; [0] C in place, [1] C in a scratch tile */
+	tile more[2][PIECES][LINES + 1];     /* beta 1 */
+	int64_t groups, group;               /* panels of a task */
+	int64_t lane_bytes;
+} weights;
+
+typedef struct weights_job {
+	const weights *f;
+	const uint8_t *x, *dy;
+	float *dw;
+	uint8_t *scratch;
+	int64_t tokens;
+	int64_t parts, part; /* cuts of o; lines of each */
+} weights_job;
+
+static bool weights_accepts(const tt_kernel_case *c, tt_dtype dt)
+{
+	return operands_fit(c->in[0], c->in[1]) && c->in[0]->dtype == dt &&
+	       (c->out[0]->dtype == TT_ACC || c->out[0]->dtype == TT_F32);
+}
+
+static bool weights_accepts_f32(const tt_kernel_case *c) { return weights_accepts(c, TT_F32); }
+static bool weights_accepts_bf16(const tt_kernel_case *c) { return weights_accepts(c, TT_BF16); }
+
+/* Sizes that both `scratch` and `plan` need. */
+static weights weights_of(const tt_kernel_case *c)
+{
+	weights f = {.o = c->in[0]->dim[1].n, .k = c->in[1]->dim[1].n, .bf16 = c->in[0]->dtype == TT_BF16};
+	f.kind = f.bf16 ? TILE_BF16_F32 : TILE_F32;
+	f.threads = TT_MAX(c->threads, 1);
+	int64_t most = f.bf16 ? CHUNK_BF16 : CHUNK_F32, tokens = c->in[0]->dim[0].n;
+	for (f.chunk = 2; f.chunk < most && f.chunk * 2 <= tokens;)
+		f.chunk *= 2;
+	f.ld = f.chunk + 32;
+	for (int64_t n = f.chunk; n >= (f.bf16 ? 2 : 1); n /= 2)
+		f.piece[f.npieces++] = n;
+	int64_t panels = tt_ceil_div(f.k, WIDE);
+	f.groups = tt_round_up(tt_ceil_div(panels, GROUP), TT_MIN(panels, f.threads));
+	f.group = tt_ceil_div(panels, TT_MIN(f.groups, panels));
+	f.groups = tt_ceil_div(panels, f.group);
+	int64_t esize = f.bf16 ? 2 : 4;
+	f.lane_bytes = tt_round_up(f.group * f.chunk * WIDE * esize + DY * f.ld * esize + LINES * WIDE * 4, 64);
+	return f;
+}
+
+static size_t weights_scratch(const tt_kernel_case *c)
+{
+	weights f = weights_of(c);
+	return (size_t)(f.lane_bytes * f.threads);
+}
+
+static tt_status weights_plan(const tt_kernel_case *c, tt_arena *a, bool avx512, const void **out)
+{
+	set_target(avx512);
+	weights *f = TT_NEW(a, weights);
+	*f = weights_of(c);
+	for (int s = 0; s < 2; s++) {
+		if (s == 0 ? f->k < WIDE : f->k % WIDE == 0)
+			continue;
+		int64_t ldc = s ? WIDE : f->k;
+		TT_TRY(make_tiles(c->op, f->kind, f->chunk, f->ld, ldc, false, f->fresh[s]));
+		for (int i = 0; i < f->npieces; i++)
+			TT_TRY(make_tiles(c->op, f->kind, f->piece[i], f->ld, ldc, true, f->more[s][i]));
+	}
+	*out = f;
+	return TT_OK;
+}
+
+static tt_status weights_plan_avx2(const tt_kernel_case *c, tt_arena *a, const void **out)
+{
+	TT_TRY(weights_plan(c, a, false, out));
+	return TT_OK;
+}
+
+static tt_status weights_plan_avx512(const tt_kernel_case *c, tt_arena *a, const void **out)
+{
+	TT_TRY(weights_plan(c, a, true, out));
+	return TT_OK;
+}
+
+/* X[t0.., panel] of n tokens into [n][64], or pairs of tokens [n/2][64][2]; columns past nf and the partner of an odd last token
+ * are zero. `ahead`: lines to fetch early, a panel's lines being far apart. */
+static WIDER void pack_x_f32(const float *x, int64_t ld, int64_t n, int64_t nf, float *restrict to)
+{
+	enum { AHEAD = 8 };
+	for (int64_t t = 0; t < n; t++, to += WIDE) {
+		const float *restrict s = x + t * ld;
+		if (t + AHEAD < n)
+			for (int j = 0; j < nf; j += 16)
+				__builtin_prefetch(s + AHEAD * ld + j);
+		if (nf == WIDE) {
+			memcpy(to, s, WIDE * sizeof *to);
+		} else {
+			memset(to, 0, WIDE * sizeof *to);
+			memcpy(to, s, (size_t)nf * sizeof *to);
+		}
+	}
+}
+
+static WIDER void interleave(const tt_bf16 *restrict a, const tt_bf16 *restrict b, tt_bf16 *restrict to)
+{
+	for (int j = 0; j < WIDE; j += 16) {
+		__m256i u = _mm256_loadu_si256((const __m256i *)(a + j)), v = _mm256_loadu_si256((const __m256i *)(b + j));
+		__m256i lo = _mm256_unpacklo_epi16(u, v), hi = _mm256_unpackhi_epi16(u, v);
+		_mm256_storeu_si256((__m256i *)(to + 2 * j), _mm256_permute2x128_si256(lo, hi, 0x20));
+		_mm256_storeu_si256((__m256i *)(to + 2 * j + 16), _mm256_permute2x128_si256(lo, hi, 0x31));
+	}
+}
+
+static WIDER void pack_x_bf16(const tt_bf16 *x, int64_t ld, int64_t n, int64_t nf, tt_bf16 *restrict to)
+{
+	enum { AHEAD = 8 };
+	static const tt_bf16 zero[WIDE];
+	for (int64_t t = 0; t < n; t += 2, to += 2 * WIDE) {
+		const tt_bf16 *a = x + t * ld, *b = t + 1 < n ? a + ld : zero;
+		if (t + AHEAD + 1 < n)
+			for (int j = 0; j < nf; j += 32) {
+				__builtin_prefetch(a + AHEAD * ld + j);
+				__builtin_prefetch(b + AHEAD * ld + j);
+			}
+		if (nf == WIDE) {
+			interleave(a, b, to);
+		} else {
+			tt_bf16 ta[WIDE] = {0}, tb[WIDE] = {0};
+			memcpy(ta, a, (size_t)nf * sizeof *a);
+			memcpy(tb, b, (size_t)nf * sizeof *b);
+			interleave(ta, tb, to);
+		}
+	}
+}
+
+/* 8 x 8 of s (lines lds apart) to its transpose at d (lines ldd apart). */
+static WIDER void transpose8_f32(const float *s, int64_t lds, float *d, int64_t ldd)
+{
+	__m256 r[8], u[8];
+	for (int i = 0; i < 8; i++)
+		r[i] = _mm256_loadu_ps(s + i * lds);
+	for (int i = 0; i < 4; i++) {
+		u[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+		u[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+	}
+	for (int h = 0; h < 8; h += 4)
+		for (int i = 0; i < 2; i++) {
+			r[h + 2 * i] = _mm256_shuffle_ps(u[h + i], u[h + 2 + i], 0x44);
+			r[h + 2 * i + 1] = _mm256_shuffle_ps(u[h + i], u[h + 2 + i], 0xee);
+		}
+	for (int i = 0; i < 4; i++) {
+		_mm256_storeu_ps(d + i * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+		_mm256_storeu_ps(d + (i + 4) * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+	}
+}
+
+static WIDER void transpose8_bf16(const tt_bf16 *s, int64_t lds, tt_bf16 *d, int64_t ldd)
+{
+	__m128i r[8], u[8];
+	for (int i = 0; i < 8; i++)
+		r[i] = _mm_loadu_si128((const __m128i *)(s + i * lds));
+	for (int i = 0; i < 4; i++) {
+		u[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* columns 0..3 of lines 2i, 2i+1 */
+		u[i + 4] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]); /* columns 4..7 */
+	}
+	for (int h = 0; h < 8; h += 4) {
+		r[h] = _mm_unpacklo_epi32(u[h], u[h + 1]);
+		r[h + 1] = _mm_unpackhi_epi32(u[h], u[h + 1]);
+		r[h + 2] = _mm_unpacklo_epi32(u[h + 2], u[h + 3]);
+		r[h + 3] = _mm_unpackhi_epi32(u[h + 2], u[h + 3]);
+		for (int i = 0; i < 2; i++) {
+			_mm_storeu_si128((__m128i *)(d + (h + 2 * i) * ldd), _mm_unpacklo_epi64(r[h + i], r[h + 2 + i]));
+			_mm_storeu_si128((__m128i *)(d + (h + 2 * i + 1) * ldd), _mm_unpackhi_epi64(r[h + i], r[h + 2 + i]));
+		}
+	}
+}
+
+/* dY[n tokens][no] to [no][ld], tokens adjacent. With pairs the partner of an odd last token is zero. */
+#define DEFINE_TRANSPOSE(name, type, eight, line)                                                                      \
+	static WIDER void name(const type *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, bool pairs, type *restrict to) \
+	{                                                                                                              \
+		enum { AHEAD = 32 };                                                                                   \
+		int64_t t = 0;                                                                                         \
+		for (; t + 8 <= n; t += 8) {                                                                           \
+			int64_t o = 0;                                                                                 \
+			for (; o + 8 <= no; o += 8) {                                                                  \
+				if (o % (line) == 0 && t + AHEAD + 8 <= n)                                             \
+					for (int i = 0; i < 8; i++)                                                    \
+						__builtin_prefetch(dy + (t + AHEAD + i) * lds + o);                    \
+				eight(dy + t * lds + o, lds, to + o * ld + t, ld);                                     \
+			}                                                                                              \
+			for (; o < no; o++)                                                                            \
+				for (int64_t i = t; i < t + 8; i++)                                                    \
+					to[o * ld + i] = dy[i * lds + o];                                              \
+		}                                                                                                      \
+		for (; t < n; t++)                                                                                     \
+			for (int64_t o = 0; o < no; o++)                                                               \
+				to[o * ld + t] = dy[t * lds + o];                                                      \
+		if (pairs && n % 2)                                                                                    \
+			for (int64_t o = 0; o < no; o++)                                                               \
+				to[o * ld + n] = 0;                                                                    \
+	}
+DEFINE_TRANSPOSE(transpose_f32, float, transpose8_f32, 16)
+DEFINE_TRANSPOSE(transpose_bf16, tt_bf16, transpose8_bf16, 32)
+
+/* One tile of dW over a chunk of n tokens (whole pairs in bf16). c[lines][ldc]; `first`: from +0. */
+static void weights_tile(const weights *f, int s, int64_t n, bool first, int64_t lines, const uint8_t *a, const uint8_t *b, float *c,
+			 int64_t ldc)
+{
+	int64_t esize = f->bf16 ? 2 : 4;
+	if (n == f->chunk) {
+		call_tile(f->kind, (first ? f->fresh[s] : f->more[s][0])[lines], a, b, c);
+		return;
+	}
+	if (first)
+		for (int64_t i = 0; i < lines; i++)
+			memset(c + i * ldc, 0, WIDE * sizeof *c);
+	for (int i = 1; i < f->npieces; i++)
+		if (n & f->piece[i]) {
+			call_tile(f->kind, f->more[s][i][lines], a, b, c);
+			a += f->piece[i] * WIDE * esize;
+			b += f->piece[i] * esize;
+		}
+}
+
+static void copy_lines(int64_t lines, int64_t n, float *to, int64_t ldt, const float *from, int64_t ldf)
+{
+	for (int64_t i = 0; i < lines; i++)
+		memcpy(to + i * ldt, from + i * ldf, (size_t)n * sizeof *to);
+}
+
+/* Lines [o0, o0+no) of one panel of dW over a chunk; `a` packed X of the panel, `b` transposed dY of those lines. */
+static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64_t no, int64_t n, bool first, const uint8_t *a,
+			  const uint8_t *b, float *edge)
+{
+	const weights *f = g->f;
+	int64_t esize = f->bf16 ? 2 : 4, nf = TT_MIN(WIDE, f->k - panel * WIDE);
+	for (int64_t i = 0; i < no; i += LINES) {
+		int64_t lines = TT_MIN(LINES, no - i);
+		float *c = g->dw + (o0 + i) * f->k + panel * WIDE;
+		const uint8_t *bi = b + i * f->ld * esize;
+		if (nf == WIDE) {
+			weights_tile(f, 0, n, first, lines, a, bi, c, f->k);
+			continue;
+		}
+		if (!first) {
+			memset(edge, 0, LINES * WIDE * sizeof *edge);
+			copy_lines(lines, nf, edge, WIDE, c, f->k);
+		}
+		weights_tile(f, 1, n, first, lines, a, bi, edge, WIDE);
+		copy_lines(lines, nf, c, f->k, edge, WIDE);
+	}
+}
+
+static void weights_task(void *ctx, int64_t task, int lane)
+{
+	const weights_job *g = ctx;
+	const weights *f = g->f;
+	int64_t esize = f->bf16 ? 2 : 4, panels = tt_ceil_div(f->k, WIDE);
+	int64_t p0 = task / g->parts * f->group, p1 = TT_MIN(panels, p0 + f->group);
+	int64_t o0 = task % g->parts * g->part, o1 = TT_MIN(f->o, o0 + g->part);
+	uint8_t *xp = g->scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * esize;
+	float *edge = (float *)(dyt + DY * f->ld * esize);
+	for (int64_t t0 = 0; t0 < g->tokens; t0 += f->chunk) {
+		int64_t n = TT_MIN(f->chunk, g->tokens - t0);
+		for (int64_t p = p0; p < p1; p++) {
+			const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
+			uint8_t *to = xp + (p - p0) * f->chunk * WIDE * esize;
+			int64_t nf = TT_MIN(WIDE, f->k - p * WIDE);
+			if (f->bf16)
+				pack_x_bf16((const tt_bf16 *)x, f->k, n, nf, (tt_bf16 *)to);
+			else
+				pack_x_f32((const float *)x, f->k, n, nf, (float *)to);
+		}
+		for (int64_t o = o0; o < o1; o += DY) {
+			int64_t no = TT_MIN(DY, o1 - o);
+			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
+			if (f->bf16)
+				transpose_bf16((const tt_bf16 *)dy, f->o, n, no, f->ld, true, (tt_bf16 *)dyt);
+			else
+				transpose_f32((const float *)dy, f->o, n, no, f->ld, false, (float *)dyt);
+			int64_t whole = f->bf16 ? tt_round_up(n, 2) : n;
+			for (int64_t p = p0; p < p1; p++)
+				weights_panel(g, p, o, no, whole, t0 == 0, xp + (p - p0) * f->chunk * WIDE * esize, dyt, edge);
+		}
+	}
+}
+
+static void weights_run(const tt_call *c)
+{
+	const weights *f = c->plan;
+	const tt_arg *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
+	int threads = tt_pool_threads(c->env->pool);
+	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
+	TT_ASSERT(dy->n[1] == f->o && dy->ld == f->o && x->n[1] == f->k && x->ld == f->k && dw->ld == f->k && dy->n[0] == x->n[0],
+		  "planned for o %lld, k %lld", (long long)f->o, (long long)f->k);
+	weights_job g = {.f = f, .x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
+	if (g.tokens == 0) {
+		memset(dw->p, 0, (size_t)(f->o * f->k) * sizeof(float));
+		return;
+	}
+	/* Panels are dealt first; where they do not occupy every thread, lines of dW too. */
+	g.parts = f->groups >= threads ? 1 : TT_MIN(tt_ceil_div(threads, f->groups), tt_ceil_div(f->o, LINES));
+	g.part = tt_round_up(tt_ceil_div(f->o, g.parts), LINES);
+	g.parts = tt_ceil_div(f->o, g.part);
+	tt_pool_run(c->env->pool, f->groups * g.parts, weights_task, &g);
+}
+
+#define FORWARD(op, dt, isa, plan)                                                                                     \
+	{op, "xsmm-" #dt "-" #plan, isa, forward_accepts_##dt, forward_format, forward_scratch, forward_plan_##plan, forward_run}
+#define WEIGHTS(dt, isa, plan)                                                                                         \
+	{"linear_dw", "xsmm-" #dt "-" #plan, isa, weights_accepts_##dt, NULL, weights_scratch, weights_plan_##plan, weights_run}
+
+const tt_override tt_overrides_xsmm[] = {
+	FORWARD("linear", bf16, TT_ISA_AVX512_BF16, avx512),
+	FORWARD("linear", f32, TT_ISA_AVX512, avx512),
+	FORWARD("linear", f32, TT_ISA_AVX2, avx2),
+	FORWARD("linear_dx", bf16, TT_ISA_AVX512_BF16, avx512),
+	FORWARD("linear_dx", f32, TT_ISA_AVX512, avx512),
+	FORWARD("linear_dx", f32, TT_ISA_AVX2, avx2),
+	WEIGHTS(bf16, TT_ISA_AVX512_BF16, avx512),
+	WEIGHTS(f32, TT_ISA_AVX512, avx512),
+	WEIGHTS(f32, TT_ISA_AVX2, avx2),
+	{0},
+};
+
+#else
+
+const tt_override tt_overrides_xsmm[] = {{0}};
+
+#endif

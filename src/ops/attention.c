@@ -1,0 +1,289 @@
+/* attention.c: rotary positions and causal attention within sequences (Vaswani 2017; Su 2021; the blockwise recurrence after
+ * Dao 2022, written down in EXACT.md). Heads lie side by side in the feature dim: q [t, H*K], k [s, G*K], v [s, G*K'].
+ */
+#include "kernels/attention.h"
+#include "ops/internal.h"
+
+/* ---- rope ----------------------------------------------------------------------------------------------------------------------- */
+
+static bool table_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)op, (void)nin, (void)nout;
+	const tt_attr_rope_table *a = attr;
+	out[0].ndim = 2;
+	out[0].dim[0] = in[0]->dim[0];
+	out[0].dim[1] = tt_dim_of(TT_HEAD_DIM, 2 * a->inv_freq.n, 1);
+	out[0].dtype = tt_stat_dtype(g);
+	return true;
+}
+
+static bool table_spmd(const tt_typing *t)
+{
+	t->tout[0] = t->tin[0];
+	if (t->tin[0].type != TT_R && (t->tin[0].type != TT_S || t->tin[0].dim != 0))
+		return tt_typing_reject(t, 0, "positions are R, or S(0) where tokens are");
+	return true;
+}
+
+tt_v tt_rope_table(tt_graph *g, tt_v positions, const double *inv_freq, int64_t n, double scale)
+{
+	tt_attr_rope_table a = { { n, inv_freq }, scale };
+	return tt_node_add(g, &tt_op_rope_table, &a, 1, &positions, NULL);
+}
+
+static bool table_sample(tt_graph *g, int which)
+{
+	if (which > 0)
+		return false;
+	const double f[] = { 1, 0.1, 0.01 };
+	tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 3, 1.25);
+	return true;
+}
+
+const tt_op tt_op_rope_table = {
+	.name = "rope_table", .doc = "cos and sin of position * inv_freq, times scale: [cos K/2, sin K/2] for each token",
+	.cls = TT_CLASS_META, .nin = 1, .nout = 1, .outs = (const char *const[]){ "rope" }, .attr_size = sizeof(tt_attr_rope_table),
+	.attrs = (const tt_attr[]){ { "inv_freq", TT_ATTR_REALS, offsetof(tt_attr_rope_table, inv_freq) },
+				    { "scale", TT_ATTR_REAL, offsetof(tt_attr_rope_table, scale) }, TT_ATTRS_END },
+	.infer = table_infer, .spmd = table_spmd, .sample = table_sample,
+};
+
+static bool rope_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)nin, (void)nout;
+	const tt_attr_rope *a = attr;
+	if (in[0]->dim[1].n % a->head_dim || in[1]->dim[1].n != a->head_dim) {
+		tt_graph_fail(g, "rope: %s has %lld features, the table is for heads of %lld", in[0]->name, (long long)in[0]->dim[1].n,
+			      (long long)in[1]->dim[1].n);
+		return false;
+	}
+	out[0].dtype = out[0].gdtype = in[0]->dtype;
+	return tt_infer_val(g, op, in[0]);
+}
+
+static tt_v build_rope(tt_graph *g, tt_v x, tt_v table, int64_t head_dim, bool inverse, const char *role)
+{
+	tt_attr_rope a = { head_dim, inverse };
+	tt_v in[] = { x, table };
+	return tt_node_add(g, &tt_op_rope, &a, 2, in, role);
+}
+
+tt_v tt_rope(tt_graph *g, tt_v x, tt_v table, int64_t head_dim, const char *role)
+{
+	return build_rope(g, x, table, head_dim, false, role);
+}
+
+static void rope_vjp(tt_vjp *v)
+{
+	const tt_attr_rope *a = v->node->attr;
+	v->din[0] = build_rope(v->g, v->dout[0], v->node->in[1], a->head_dim, !a->inverse, "dx");
+}
+
+static bool rope_sample(tt_graph *g, int which)
+{
+	if (which > 0)
+		return false;
+	const double f[] = { 1, 0.1 };
+	tt_v table = tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 2, 1);
+	tt_rope(g, tt_sample_xy(g, "x", sample_val(g), tokens(6), dim(TT_HEADS, 24, 4)), table, 4, NULL);
+	return true;
+}
+
+/* The rope table meets x along tokens; its second dim is whole on every rank whatever heads x has. */
+const tt_op tt_op_rope = {
+	.name = "rope", .doc = "rotates the halves (a, b) of every head by the token's angle: (a cos - b sin, b cos + a sin)",
+	.cls = TT_CLASS_FORWARD, .nin = 2, .nout = 1, .labels = "th,_tK->th", .outs = (const char *const[]){ "rope" }, .attr_size = sizeof(tt_attr_rope),
+	.attrs = (const tt_attr[]){ { "head_dim", TT_ATTR_INT, offsetof(tt_attr_rope, head_dim) },
+				    { "inverse", TT_ATTR_BOOL, offsetof(tt_attr_rope, inverse) }, TT_ATTRS_END },
+	.infer = rope_infer, .vjp = rope_vjp, .sample = rope_sample,
+};
+
+/* ---- attention -------------------------------------------------------------------------------------------------------------------- */
+
+static bool heads_agree(tt_graph *g, const tt_attr_attention *a, const tt_value *q, const tt_value *k, const tt_value *v)
+{
+	if (q->ndim != 2 || k->ndim != 2 || v->ndim != 2 || k->dim[0].n != v->dim[0].n) {
+		tt_graph_fail(g, "attention: q, k and v must be [tokens, features], k and v of the same tokens");
+		return false;
+	}
+	int64_t kv = k->dim[1].n / a->head_dim;
+	if (k->dim[1].n % a->head_dim || q->dim[1].n != kv * a->group * a->head_dim || v->dim[1].n != kv * a->v_head_dim) {
+		tt_graph_fail(g, "attention: q has %lld features, k %lld, v %lld; needs %lld q heads of %lld for each kv head", (long long)q->dim[1].n,
+			      (long long)k->dim[1].n, (long long)v->dim[1].n, (long long)a->group, (long long)a->head_dim);
+		return false;
+	}
+	return true;
+}
+
+static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)nin, (void)nout;
+	const tt_attr_attention *a = attr;
+	if (!heads_agree(g, a, in[0], in[1], in[2]) || !tt_infer_val(g, op, in[0]))
+		return false;
+	int64_t heads = in[0]->dim[1].n / a->head_dim;
+	for (int i = 0; i < 2; i++) {
+		out[i].ndim = 2;
+		out[i].dim[0] = in[0]->dim[0];
+		out[i].dim[1] = tt_dim_of(TT_HEADS, i ? heads : heads * a->v_head_dim, i ? 1 : a->v_head_dim);
+		out[i].dim[1].group = a->group;
+	}
+	out[0].dtype = out[0].gdtype = in[0]->dtype;
+	out[1].dtype = tt_stat_dtype(g);
+	return true;
+}
+
+/* Shared by forward and backward; the first `nq` float inputs after k and v lie along q's tokens. Along an axis:
+ * heads sharded everywhere; or tokens: in whole rows q, k and v alike (sequences stay together), else q alone with k, v whole (then
+ * dk and dv are P); or one type everywhere. */
+static bool attention_typing(const tt_typing *t, bool backward)
+{
+	int nfloat = backward ? 6 : 3;
+	tt_axis_type q = t->tin[0];
+	for (int i = 0; i < nfloat; i++)
+		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
+			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
+	bool tokens_split = q.type == TT_S && q.dim == 0;
+	bool meta_split = t->tin[nfloat].type == TT_S; /* positions */
+	for (int i = 0; i < t->nin; i++) {
+		bool kv = i == 1 || i == 2;
+		tt_axis_type want = q;
+		if (i >= nfloat) { /* positions, seq_ids lie along q; the table is whole; lines lie along k */
+			int m = i - nfloat;
+			if (m == 2 || !tokens_split)
+				want = (tt_axis_type){ .type = TT_R };
+			else if (m == 3)
+				want = t->axis->rows ? q : (tt_axis_type){ .type = TT_R };
+			if (q.type == TT_V)
+				continue;
+		} else if (kv && tokens_split && !t->axis->rows) {
+			want = (tt_axis_type){ .type = TT_R };
+		}
+		if (!tt_axis_type_eq(t->tin[i], want)) {
+			tt_buf b = { 0 };
+			tt_axis_type_print(want, &b);
+			tt_typing_reject(t, i, "needs %s where q is %s%s", b.s, tokens_split ? "sharded by tokens" : q.type == TT_S ? "sharded by heads" : "of one type",
+					 kv && tokens_split ? " and its sequences are cut (gather K/V)" : "");
+			tt_buf_fini(&b);
+			return false;
+		}
+	}
+	(void)meta_split;
+	for (int i = 0; i < t->nout; i++) {
+		t->tout[i] = q;
+		if (backward && i > 0 && tokens_split && !t->axis->rows)
+			t->tout[i] = (tt_axis_type){ .type = TT_P };
+	}
+	return true;
+}
+
+static bool attention_spmd(const tt_typing *t)
+{
+	return attention_typing(t, false);
+}
+
+static bool attention_bwd_spmd(const tt_typing *t)
+{
+	return attention_typing(t, true);
+}
+
+tt_v tt_attention(tt_graph *g, tt_v q, tt_v k, tt_v v, const tt_seqs *s, const tt_attr_attention *a, const char *role)
+{
+	tt_v in[] = { q, k, v, s->positions, s->seq_ids, s->seq_table, s->lines };
+	return tt_node_add(g, &tt_op_attention, a, 7, in, role);
+}
+
+static void attention_vjp(tt_vjp *v)
+{
+	const tt_v *n = v->node->in;
+	tt_v in[] = { n[0], n[1], n[2], v->node->out[0], v->node->out[1], v->dout[0], n[3], n[4], n[5], n[6] };
+	tt_v first = tt_node_add(v->g, &tt_op_attention_bwd, v->node->attr, 10, in, NULL);
+	for (int i = 0; i < 3; i++)
+		v->din[i] = tt_out(first, i);
+}
+
+/* All causal pairs of T tokens in one sequence: an upper bound; a run's metrics count the attended pairs. */
+static tt_cost attention_cost(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out)
+{
+	(void)nin, (void)out;
+	const tt_attr_attention *a = attr;
+	double t = (double)in[0]->dim[0].n, heads = (double)(in[0]->dim[1].n / a->head_dim);
+	double products = nout == 3 ? 5 : 2; /* S, O; backward: S, dP, dQ, dK, dV */
+	return (tt_cost){ .flops = products * heads * t * (t + 1) / 2 * (double)(a->head_dim + a->v_head_dim) };
+}
+
+static size_t attention_op_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
+{
+	(void)nin, (void)nout, (void)out;
+	return tt_attention_scratch(attr, in[0]->dim[0].n, in[1]->dim[0].n, env->threads);
+}
+
+static const tt_attr attention_attrs[] = {
+	{ "head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, head_dim) }, { "v_head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, v_head_dim) },
+	{ "group", TT_ATTR_INT, offsetof(tt_attr_attention, group) },	    { "scale", TT_ATTR_REAL, offsetof(tt_attr_attention, scale) },
+	{ "window", TT_ATTR_INT, offsetof(tt_attr_attention, window) },	    TT_ATTRS_END,
+};
+
+/* 8 q heads of 4 over 4 kv heads, so that 2 ranks can share heads. */
+static const tt_attr_attention sample_attr[] = {
+	{ .head_dim = 4, .v_head_dim = 4, .group = 2, .scale = 0.5 },
+	{ .head_dim = 4, .v_head_dim = 3, .group = 1, .scale = 0.5, .window = 2 },
+};
+
+static bool attention_sample(tt_graph *g, int which)
+{
+	if (which >= TT_COUNT(sample_attr))
+		return false;
+	tt_dtype dt = sample_val(g);
+	const tt_attr_attention *a = &sample_attr[which];
+	int64_t kv = 6;
+	tt_seqs s = tt_sample_seqs(g, 12);
+	tt_dim h = dim(TT_HEADS, kv * a->group * a->head_dim, a->group * a->head_dim);
+	tt_attention(g, tt_sample_xy(g, "q", dt, tokens(12), h), tt_sample_xy(g, "k", dt, tokens(12), dim(TT_KV_HEADS, kv * a->head_dim, a->head_dim)),
+		     tt_sample_xy(g, "v", dt, tokens(12), dim(TT_KV_HEADS, kv * a->v_head_dim, a->v_head_dim)), &s, a, NULL);
+	return true;
+}
+
+const tt_op tt_op_attention = {
+	.name = "attention",
+	.doc = "causal attention within sequences over K/V blocks of 64 positions from the sequence's start; lse is the log of each row's sum",
+	.cls = TT_CLASS_FORWARD, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = attention_attrs,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .vjp = attention_vjp, .cost = attention_cost,
+	.scratch = attention_op_scratch, .sample = attention_sample,
+};
+
+static bool attention_bwd_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)nin, (void)op;
+	if (!heads_agree(g, attr, in[0], in[1], in[2]))
+		return false;
+	for (int i = 0; i < nout; i++) {
+		out[i].ndim = in[i]->ndim;
+		memcpy(out[i].dim, in[i]->dim, sizeof out[i].dim);
+		out[i].dtype = TT_ACC;
+	}
+	return true;
+}
+
+static bool attention_bwd_sample(tt_graph *g, int which)
+{
+	if (!attention_sample(g, which))
+		return false;
+	tt_dtype dt = sample_val(g);
+	const tt_attr_attention *a = &sample_attr[which];
+	tt_v o = tt_value_find(g, "o");
+	const tt_node *n = &g->nodes[tt_value_get(g, o)->def];
+	tt_v q[7];
+	memcpy(q, n->in, sizeof q);
+	tt_v dy = tt_sample_xy(g, "do", dt, tokens(12), dim(TT_HEADS, 6 * a->group * a->v_head_dim, a->group * a->v_head_dim));
+	tt_v in[] = { q[0], q[1], q[2], o, tt_out(o, 1), dy, q[3], q[4], q[5], q[6] };
+	tt_node_add(g, &tt_op_attention_bwd, a, 10, in, NULL);
+	return true;
+}
+
+const tt_op tt_op_attention_bwd = {
+	.name = "attention_bwd", .doc = "dq, dk, dv from the saved log-sum-exp; p and ds are rounded to the value dtype before products",
+	.cls = TT_CLASS_BACKWARD, .nin = 10, .nout = 3, .outs = (const char *const[]){ "dq", "dk", "dv" }, .attrs = attention_attrs,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_bwd_infer, .spmd = attention_bwd_spmd, .cost = attention_cost,
+	.scratch = attention_op_scratch, .sample = attention_bwd_sample,
+};

@@ -1,0 +1,353 @@
+/* trainer.c: one rank's run: graphs to programs, a step, a validation. */
+#include <stdlib.h>
+
+#include "ckpt/safetensors.h"
+#include "pass/pass.h"
+#include "train/train.h"
+
+struct tt_trainer {
+	tt_arena *arena;
+	tt_run_options o;
+	tt_builder *model, *eval_model;
+	tt_graph *train, *eval;
+	tt_exec *exec;
+	tt_data *data;
+	tt_step *step_rows, *valid_rows;
+	tt_batch *batch;
+	int64_t step;          /* steps done */
+	int64_t skips;         /* skipped in a row */
+	int64_t rows_per_mb;
+	tt_startup startup;
+};
+
+tt_exec *tt_trainer_exec(tt_trainer *t) { return t->exec; }
+tt_data *tt_trainer_data(tt_trainer *t) { return t->data; }
+const tt_graph *tt_trainer_graph(const tt_trainer *t) { return t->train; }
+const tt_graph *tt_trainer_model(const tt_trainer *t) { return t->model->g; }
+const tt_startup *tt_trainer_startup(const tt_trainer *t) { return &t->startup; }
+
+int64_t tt_trainer_params(const tt_trainer *t)
+{
+	int64_t n = 0;
+	for (int64_t i = 0; i < t->model->nparams; i++)
+		n += tt_value_count(tt_value_get(t->model->g, t->model->params[i].state));
+	return n;
+}
+
+/* The passes that fit graphs to this machine and these numerics. */
+static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
+{
+	const tt_exec_options *e = &t->o.exec;
+	if (e->numerics == TT_FAST && !e->f64) {
+		TT_TRY(tt_pass_fold_rounds(g, t->arena, &g));
+		if (!e->kernels_ref)
+			TT_TRY(tt_pass_formats(g, e->isa, TT_MAX(1, e->threads), t->arena, &g));
+	}
+	*out = g;
+	return TT_OK;
+}
+
+static tt_status build(tt_trainer *t, tt_graph **init)
+{
+	const tt_run_options *o = &t->o;
+	tt_mesh one = { 0 };
+	tt_model_options m = { .compute = o->compute, .t_max = o->tokens_per_microbatch, .seqs_max = o->tokens_per_microbatch,
+			       .loss_chunks = o->loss_chunks, .context_length = o->data.context_length };
+	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->model));
+	tt_graph *g;
+	TT_TRY(tt_pass_partition(t->model->g, &one, t->arena, &g));
+	TT_TRY(tt_autodiff(g, &tt_autodiff_builders, t->arena, &g));
+	TT_TRY(tt_optim_build(g, &o->optim, t->arena, &g));
+	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
+	TT_TRY(lower(t, g, &t->train));
+
+	m.eval = true;
+	m.output_logits = o->output_logits;
+	m.t_max = m.seqs_max = o->eval_tokens;
+	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->eval_model));
+	TT_TRY(tt_pass_partition(t->eval_model->g, &one, t->arena, &g));
+	TT_TRY(tt_pass_eval(g, t->arena, &g));
+	return lower(t, g, &t->eval);
+}
+
+/* Parameters from a safetensors file or folder, by name. */
+static tt_status load_weights(tt_trainer *t, const char *path)
+{
+	tt_st *st;
+	TT_TRY(tt_st_open(t->arena, path, &st));
+	tt_status s = TT_OK;
+	bool f64 = t->o.exec.f64;
+	for (int64_t i = 0; i < t->model->nparams && s == TT_OK; i++) {
+		const tt_param *p = &t->model->params[i];
+		const tt_value *v = tt_value_get(t->model->g, p->state);
+		const tt_st_tensor *x;
+		int64_t dims[TT_MAX_DIMS];
+		for (int d = 0; d < v->ndim; d++)
+			dims[d] = v->dim[d].n;
+		if ((s = tt_st_get(st, p->name, &x)) != TT_OK || (s = tt_st_expect(x, v->ndim, dims)) != TT_OK)
+			break;
+		enum { BLOCK = 1 << 14 };
+		for (int64_t at = 0; at < x->count && s == TT_OK; at += BLOCK) {
+			int64_t n = TT_MIN((int64_t)BLOCK, x->count - at);
+			double d[BLOCK];
+			float *f = (float *)(void *)d;
+			s = f64 ? tt_st_read_f64(x, at, n, d) : tt_st_read_f32(x, at, n, f);
+			if (s == TT_OK)
+				s = tt_exec_write(t->exec, p->name, at, d, n);
+		}
+	}
+	tt_st_close(st);
+	TT_TRY(s);
+	return TT_OK;
+}
+
+static tt_status setup(tt_trainer *t)
+{
+	const tt_run_options *o = &t->o;
+	double t0 = tt_now();
+	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
+	int64_t context = o->data.context_length;
+	t->rows_per_mb = o->tokens_per_microbatch / context;
+	t->step_rows = tt_step_new(t->arena, o->data.tokens_per_step / context, context);
+	t->valid_rows = tt_step_new(t->arena, TT_MAX((int64_t)1, o->eval_tokens / context), context);
+	t->batch = tt_batch_new(t->arena, TT_MAX(o->tokens_per_microbatch, o->eval_tokens));
+	double t1 = tt_now();
+	tt_graph *init;
+	TT_TRY(build(t, &init));
+	double t2 = tt_now();
+	TT_TRY(tt_exec_create(&o->exec, &t->exec));
+	TT_TRY(tt_exec_add_graph(t->exec, init));
+	TT_TRY(tt_exec_add_graph(t->exec, t->train));
+	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
+	TT_TRY(tt_exec_plan(t->exec));
+	double t3 = tt_now();
+	TT_TRY(tt_exec_reserve(t->exec));
+	double t4 = tt_now();
+	tt_cell cell = { .first = true };
+	TT_TRY(tt_exec_run(t->exec, TT_SEG_INIT, &cell));
+	if (o->weights)
+		TT_TRY(load_weights(t, o->weights));
+	if (tt_exec_has(t->exec, TT_SEG_PREP))
+		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
+	double jit = tt_exec_jit_seconds(t->exec);
+	t->startup = (tt_startup){ .data = t1 - t0, .build = t2 - t1, .compile = t3 - t2 - jit, .jit = jit, .allocate = t4 - t3, .init = tt_now() - t4 };
+	return TT_OK;
+}
+
+tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
+{
+	tt_trainer *t = calloc(1, sizeof *t);
+	TT_ASSERT(t, "out of memory");
+	t->arena = tt_arena_create("session");
+	t->o = *o;
+	if (!t->o.eval_tokens)
+		t->o.eval_tokens = t->o.tokens_per_microbatch;
+	tt_status s = setup(t);
+	if (s != TT_OK) {
+		tt_trainer_destroy(t);
+		TT_TRY(s);
+	}
+	*out = t;
+	return TT_OK;
+}
+
+void tt_trainer_destroy(tt_trainer *t)
+{
+	if (!t)
+		return;
+	tt_exec_destroy(t->exec);
+	tt_data_close(t->data);
+	tt_arena_destroy(t->arena);
+	free(t);
+}
+
+/* ---- cells ------------------------------------------------------------------------------------------------------------------------------ */
+
+static tt_status write_real(tt_trainer *t, const char *name, const double *v, int n)
+{
+	float f[8];
+	for (int i = 0; i < n; i++)
+		f[i] = (float)v[i];
+	return tt_exec_write(t->exec, name, 0, t->o.exec.f64 ? (const void *)v : (const void *)f, n);
+}
+
+static tt_status read_real(tt_trainer *t, const char *name, double *out)
+{
+	float f;
+	if (t->o.exec.f64)
+		return tt_exec_read(t->exec, name, 0, out, 1);
+	TT_TRY(tt_exec_read(t->exec, name, 0, &f, 1));
+	*out = f;
+	return TT_OK;
+}
+
+static tt_status write_batch(tt_trainer *t, const tt_batch *b)
+{
+	TT_TRY(tt_exec_write(t->exec, "ids", 0, b->ids, b->T));
+	TT_TRY(tt_exec_write(t->exec, "labels", 0, b->labels, b->T));
+	TT_TRY(tt_exec_write(t->exec, "positions", 0, b->positions, b->T));
+	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, b->seq_ids, b->T));
+	TT_TRY(tt_exec_write(t->exec, "seq_table", 0, b->seq_table, b->nsequences + 1));
+	return tt_exec_write(t->exec, "lines", 0, b->lines, b->T);
+}
+
+static double attended_pairs(const tt_batch *b, int64_t window)
+{
+	double pairs = 0;
+	for (int64_t s = 0; s < b->nsequences; s++) {
+		double n = b->seq_table[s + 1] - b->seq_table[s], w = window > 0 && (double)window < n ? (double)window : n;
+		pairs += w * (w + 1) / 2 + (n - w) * w;
+	}
+	return pairs;
+}
+
+/* An acc scalar of EVAL as a double. */
+static tt_status read_acc(tt_trainer *t, const char *name, double *out)
+{
+	if (t->o.exec.f64 || t->o.exec.numerics == TT_FAST)
+		return read_real(t, name, out);
+	int64_t limb[3];
+	TT_TRY(tt_exec_read(t->exec, name, 0, limb, 1));
+	*out = ((double)limb[2] * 0x1p-106 + (double)limb[1] * 0x1p-66) + (double)limb[0] * 0x1p-26;
+	return TT_OK;
+}
+
+/* Forward and backward of every microbatch of step `index` (from 0), then REDUCE. Zero valid tokens: nothing is run. */
+static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r)
+{
+	double t0 = tt_now();
+	tt_step *s = t->step_rows;
+	TT_TRY(tt_data_step(t->data, index, s));
+	r->tokens = s->T;
+	r->valid = s->nvalid;
+	r->data_seconds = tt_now() - t0;
+	if (!s->nvalid)
+		return TT_OK;
+	double inv = 1 / (double)s->nvalid;
+	TT_TRY(write_real(t, "inv_valid", &inv, 1));
+	for (int64_t row = 0; row < s->nrows; row += t->rows_per_mb) {
+		t0 = tt_now();
+		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, s->nrows), t->batch);
+		TT_TRY(write_batch(t, t->batch));
+		r->pairs += attended_pairs(t->batch, t->o.model.sliding_window);
+		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = row == 0, .step = index + 1 };
+		double t1 = tt_now();
+		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
+		double t2 = tt_now();
+		TT_TRY(tt_exec_run(t->exec, TT_SEG_B, &cell));
+		r->data_seconds += t1 - t0;
+		r->forward_seconds += t2 - t1;
+		r->backward_seconds += tt_now() - t2;
+	}
+	t0 = tt_now();
+	tt_cell cell = { .step = index + 1 };
+	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell));
+	TT_TRY(read_real(t, "loss", &r->loss));
+	r->loss *= inv;
+	TT_TRY(read_real(t, "grad_norm", &r->grad_norm));
+	r->optim_seconds = tt_now() - t0;
+	return TT_OK;
+}
+
+/* Names the first parameter whose gradient is not finite: a slow scan, on the way to an error or a skipped step. */
+static const char *nonfinite_parameter(tt_trainer *t)
+{
+	for (int64_t i = 0; i < t->model->nparams; i++) {
+		const tt_param *p = &t->model->params[i];
+		const char *name = tt_arena_printf(t->arena, "grad.%s", p->name);
+		int64_t n = tt_value_count(tt_value_get(t->model->g, p->state));
+		enum { BLOCK = 4096 };
+		for (int64_t at = 0; at < n; at += BLOCK) {
+			double d[3 * BLOCK];
+			const float *f = (const float *)(const void *)d;
+			int64_t c = TT_MIN((int64_t)BLOCK, n - at);
+			if (t->o.exec.numerics == TT_EXACT || tt_exec_read(t->exec, name, at, d, c) != TT_OK)
+				return "an unnamed parameter";
+			for (int64_t k = 0; k < c; k++)
+				if (!__builtin_isfinite(t->o.exec.f64 ? d[k] : (double)f[k]))
+					return p->name;
+		}
+	}
+	return "no single parameter (the norm itself overflows)";
+}
+
+static double power(double x, int64_t n)
+{
+	double r = 1;
+	for (; n; n >>= 1, x *= x)
+		if (n & 1)
+			r *= x;
+	return r;
+}
+
+tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
+{
+	tt_step_report r = { .step = t->step + 1 };
+	double t0 = tt_now();
+	const tt_optim_options *o = &t->o.optim;
+	r.lr = o->lr * tt_schedule_factor(&t->o.schedule, t->step);
+	TT_TRY(accumulate_step(t, t->step, &r));
+	if (!r.valid) {
+		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
+		r.skipped = true;
+	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
+		const char *which = nonfinite_parameter(t);
+		if (!t->o.skip_nonfinite)
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: not finite, first in %s (training.nonfinite = \"skip\" goes on)",
+				(long long)r.step, r.loss, r.grad_norm, which);
+		if (++t->skips > t->o.nonfinite_max_skips)
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: the %lld. step in a row with a gradient that is not finite, first in %s (training.nonfinite_max_skips)",
+				(long long)r.step, (long long)t->skips, which);
+		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g, first in %s", (long long)r.step, r.loss, r.grad_norm, which);
+		r.skipped = true;
+	} else {
+		t->skips = 0;
+		double t1 = tt_now();
+		double hyper[4] = { r.lr, 1 - power(o->beta1, r.step), 1 - power(o->beta2, r.step), 0 };
+		TT_TRY(write_real(t, "hyper", hyper, 4));
+		tt_cell cell = { .step = r.step };
+		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
+		if (tt_exec_has(t->exec, TT_SEG_PREP))
+			TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
+		r.optim_seconds += tt_now() - t1;
+	}
+	t->step++;
+	r.seconds = tt_now() - t0;
+	*out = r;
+	return TT_OK;
+}
+
+tt_status tt_trainer_gradients(tt_trainer *t, int64_t step, double *loss)
+{
+	tt_step_report r = { .step = step + 1 };
+	TT_TRY(accumulate_step(t, step, &r));
+	*loss = r.loss;
+	return TT_OK;
+}
+
+tt_status tt_trainer_forward(tt_trainer *t, const tt_batch *b, double *loss_sum)
+{
+	TT_TRY(write_batch(t, b));
+	tt_cell cell = { .T = b->T, .nseqs = b->nsequences, .first = true };
+	TT_TRY(tt_exec_run(t->exec, TT_SEG_EVAL, &cell));
+	return read_acc(t, "eval_loss_sum", loss_sum);
+}
+
+tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum, int64_t *valid)
+{
+	double sum = 0;
+	int64_t count = 0, rows = tt_data_valid_rows(t->data);
+	if (max_rows)
+		rows = TT_MIN(rows, max_rows);
+	for (int64_t r = 0; r < rows; r += t->valid_rows->nrows) {
+		TT_TRY(tt_data_valid(t->data, r, t->valid_rows));
+		tt_batch_fill(t->valid_rows, 0, TT_MIN(t->valid_rows->nrows, rows - r), t->batch);
+		double one;
+		TT_TRY(tt_trainer_forward(t, t->batch, &one));
+		sum += one;
+		count += t->batch->nvalid;
+	}
+	*loss_sum = sum;
+	*valid = count;
+	return TT_OK;
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what titan.c is built with, on Debian and its relatives. Does nothing where all is there.
+#   tools/deps.sh         to build, test and run the demo
+#   tools/deps.sh lint    also what `make lint` and the sanitizers use
+set -eu
+
+# package            why
+BUILD="\
+gcc                  the compiler
+libc6-dev            the C library's headers
+make                 the build
+libxsmm-dev          matrix products compiled at run time
+libjansson-dev       JSON: config.json, safetensors headers
+libxxhash-dev        checksums"
+LINT="\
+clang                the second compiler
+cppcheck             static checks
+libclang-rt-14-dev   clang's sanitizers"
+# By hand only: golang-github-burntsushi-toml-dev carries the public toml-test cases.
+
+list=$BUILD
+case "${1-}" in
+"") ;;
+lint) list="$BUILD"$'\n'"$LINT" ;;
+*) echo "tools/deps.sh: unknown argument '$1'; the only one is: lint" >&2; exit 2 ;;
+esac
+
+# Says whether a package is there by a file of it, which costs no process and also sees what was installed by other means.
+has() {
+	case $1 in
+	gcc | make | clang | cppcheck) type -P "$1" >/dev/null ;;
+	libc6-dev) have_header stdlib.h ;;
+	libxsmm-dev) have_header libxsmm.h ;;
+	libjansson-dev) have_header jansson.h ;;
+	libxxhash-dev) have_header xxhash.h ;;
+	libclang-rt-14-dev) compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.a' >/dev/null ;;
+	*) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$' ;;
+	esac
+}
+have_header() { [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ]; }
+
+missing=() reasons=
+while read -r name why; do
+	if ! has "$name"; then
+		missing+=("$name")
+		reasons+=$(printf '    %-20s %s' "$name" "$why")$'\n'
+	fi
+done <<<"$list"
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! type -P apt-get >/dev/null; then
+	printf 'titan.c needs what Debian calls: %s\nThis system has no apt-get. Install the same libraries by its own means:\n%s' \
+		"${missing[*]}" "$reasons" >&2
+	exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+	printf 'titan.c needs packages that are not installed:\n%sInstalling them needs root:  sudo apt-get install %s\n' \
+		"$reasons" "${missing[*]}" >&2
+	exit 1
+fi
+printf 'Installing with apt-get:\n%s' "$reasons"
+
+# Package lists may be absent (a fresh container) or name versions that are gone: fetched only then.
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() { apt-get install -y -q --no-install-recommends "${missing[@]}" >"$log" 2>&1; }
+if ! install; then
+	echo "Fetching the package lists first (apt-get update)"
+	if ! apt-get update -q >"$log" 2>&1 || ! install; then
+		cat "$log" >&2
+		echo "tools/deps.sh: apt-get could not install: ${missing[*]}" >&2
+		exit 1
+	fi
+fi
