@@ -863,14 +863,14 @@ static void swap_is_seen(tt_test *t)
 		b.out = guarded(n * 4);
 		run_ref(&p, tt_isa_detect(), NULL, &a);
 		run_ref(&p, tt_isa_detect(), NULL, &b);
-		TT_CHECK_MSG(t, differences(a.out, b.out, n, 4, &first) > n / 100, "%s: the swap shows in too few sums", describe(t, &p));
+		TT_CHECK_MSG(t, differences(a.out, b.out, n, 4, &first) > 0, "%s: the swap shows in no sum", describe(t, &p));
 		if (tt_isa_detect() < (d ? TT_ISA_AVX512_BF16 : TT_ISA_AVX2))
 			continue;
 		fast f;
 		if (!fast_make(t, &p, tt_isa_detect(), 1, &f))
 			return;
 		fast_run(&p, &f, &b, pack(NULL, tt_isa_detect(), b.in[1], p.dt, p.dt, p.o, p.k, f.format), NULL);
-		TT_CHECK_MSG(t, differences(a.out, b.out, n, 4, &first) > n / 100, "%s: the swap shows in too few sums", describe(t, &p));
+		TT_CHECK_MSG(t, differences(a.out, b.out, n, 4, &first) > 0, "%s: the swap shows in no sum", describe(t, &p));
 	}
 }
 

@@ -392,8 +392,8 @@ tt_status tt_st_expect(const tt_st_tensor *t, int ndim, const int64_t *dim)
 static tt_status range_check(const tt_st_tensor *t, int64_t first, int64_t n)
 {
 	if (first < 0 || n < 0 || first > t->count || n > t->count - first)
-		TT_FAIL(TT_ERR_USAGE, "%s: tensor %s: elements %lld to %lld asked for, it has %lld", t->file, t->name,
-			(long long)first, (long long)first + n, (long long)t->count);
+		TT_FAIL(TT_ERR_USAGE, "%s: tensor %s: %lld elements from %lld on asked for, it has %lld", t->file, t->name, (long long)n,
+			(long long)first, (long long)t->count);
 	return TT_OK;
 }
 

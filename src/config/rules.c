@@ -188,7 +188,7 @@ static tt_status check_multiple(tt_arena *a, const tt_config *c, const char *who
 		whole, (long long)n, part, (long long)k);
 }
 
-/* A step is whole microbatches, a microbatch whole rows of context_length tokens. */
+/* Steps and microbatches are whole rows of context_length tokens; the last microbatch of a step may be smaller. */
 static tt_status check_batch(tt_arena *a, const tt_config *c)
 {
 	static const char STEP[] = "training.tokens_per_step", MICRO[] = "training.tokens_per_microbatch",
@@ -197,31 +197,26 @@ static tt_status check_batch(tt_arena *a, const tt_config *c)
 	TT_TRY(check_multiple(a, c, STEP, step, CONTEXT, c->training.context_length));
 	if (micro == 0)
 		return TT_OK;
-	TT_TRY(check_multiple(a, c, STEP, step, MICRO, micro));
+	if (micro > step)
+		TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is more than %s = %lld", at(a, c, MICRO), MICRO, (long long)micro, STEP, (long long)step);
 	return check_multiple(a, c, MICRO, micro, CONTEXT, c->training.context_length);
 }
 
 static tt_status check_schedule(tt_arena *a, tt_config *c, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	int64_t total = schedule_total(c), warmup = c->lr_scheduler.warmup_steps;
-	if (warmup > total && tt_config_source(c, "lr_scheduler.warmup_steps") != NULL)
-		TT_FAIL(TT_ERR_USAGE, "%slr_scheduler.warmup_steps = %lld is more than all %lld steps (%s)",
-			at(a, c, "lr_scheduler.warmup_steps"), (long long)warmup, (long long)total,
-			c->lr_scheduler.total_steps > 0 ? "lr_scheduler.total_steps" : "training.steps");
-	if (warmup > total) {
-		c->lr_scheduler.warmup_steps = total;
-		warn(ctx, tt_arena_printf(a, "lr_scheduler.warmup_steps is %lld by default; the schedule has %lld steps, "
-					     "so all of them warm up",
-					  (long long)warmup, (long long)total));
-		warmup = total;
+	if (warmup > total) { /* as TorchTitan: a run cut short is all warmup */
+		warn(ctx, tt_arena_printf(a, "%slr_scheduler.warmup_steps is %lld%s; the schedule has %lld steps, so all of them warm up",
+					  at(a, c, "lr_scheduler.warmup_steps"), (long long)warmup,
+					  tt_config_source(c, "lr_scheduler.warmup_steps") ? "" : " by default", (long long)total));
+		warmup = c->lr_scheduler.warmup_steps = total;
 	}
 	int64_t decay = schedule_decay(c);
-	if (warmup + decay > total)
-		TT_FAIL(TT_ERR_USAGE,
-			"%slr_scheduler.decay_ratio = %g makes %lld of %lld steps decay, and "
-			"lr_scheduler.warmup_steps = %lld of them warm up: too many",
-			at(a, c, "lr_scheduler.decay_ratio"), c->lr_scheduler.decay_ratio, (long long)decay,
-			(long long)total, (long long)warmup);
+	if (warmup + decay > total) /* as TorchTitan: a run cut short keeps its warmup */
+		warn(ctx, tt_arena_printf(a, "%slr_scheduler.decay_ratio = %g makes %lld of %lld steps decay, and "
+					     "lr_scheduler.warmup_steps = %lld warm up: only the last %lld decay",
+					  at(a, c, "lr_scheduler.decay_ratio"), c->lr_scheduler.decay_ratio, (long long)decay,
+					  (long long)total, (long long)warmup, (long long)(total - warmup)));
 	return TT_OK;
 }
 

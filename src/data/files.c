@@ -112,7 +112,8 @@ static tt_status take(walk *w, const char *path, const char *rel, const struct s
 		w->out->empty++;
 		return TT_OK;
 	}
-	if (access(path, R_OK) != 0)
+	/* Said now, not hours into a run. A file that everybody may read needs no question. */
+	if ((st->st_mode & 0444) != 0444 && faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0)
 		TT_FAIL(TT_ERR_IO, "%s: cannot be read: %m (%s = \"%s\")", path, w->key, w->source);
 	tt_file f = {path, rel, st->st_size, (uint64_t)st->st_dev, (uint64_t)st->st_ino};
 	TT_PUSH(w->arena, w->out->items, w->out->n, w->out->cap, f);
@@ -121,22 +122,29 @@ static tt_status take(walk *w, const char *path, const char *rel, const struct s
 
 static tt_status folder_walk(walk *w, const char *path, const char *rel, state s, int depth);
 
-/* One entry of a folder. `s`: the state before its name. */
-static tt_status entry_walk(walk *w, const char *folder, const char *rel_folder, const char *name, int type, state s,
+/* One entry of a folder that is open as `fd`. `s`: the state before its name. */
+static tt_status entry_walk(walk *w, int fd, const char *folder, const char *rel_folder, const struct dirent *e, state s,
 			    int depth)
 {
-	state next = step(w->p, s, name);
+	const char *name = e->d_name;
+	state next = step(w->p, s, name), more = ((state)1 << w->p->n) - 1;
+	int type = e->d_type;
 	if (!next || (type != DT_UNKNOWN && type != DT_REG && type != DT_DIR && type != DT_LNK))
 		return TT_OK;
 	const char *path = tt_arena_printf(w->arena, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name);
 	const char *rel = rel_folder[0] ? tt_arena_printf(w->arena, "%s/%s", rel_folder, name) : tt_arena_strdup(w->arena, name);
 	if (excluded(w, rel, path, name))
 		return TT_OK;
+	if (type == DT_DIR) {
+		if (next & more)
+			TT_TRY(folder_walk(w, path, rel, next, depth + 1));
+		return TT_OK;
+	}
 	struct stat st;
-	if (lstat(path, &st) != 0)
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
 		TT_FAIL(TT_ERR_IO, "%s: cannot stat: %m (%s = \"%s\")", path, w->key, w->source);
 	bool link = S_ISLNK(st.st_mode);
-	if (link && stat(path, &st) != 0) {
+	if (link && fstatat(fd, name, &st, 0) != 0) {
 		if (errno != ENOENT && errno != ELOOP)
 			TT_FAIL(TT_ERR_IO, "%s: cannot follow the link: %m (%s = \"%s\")", path, w->key, w->source);
 		w->dangling++;
@@ -144,13 +152,11 @@ static tt_status entry_walk(walk *w, const char *folder, const char *rel_folder,
 	}
 	if (S_ISDIR(st.st_mode)) {
 		/* What only a `**` leads into must not be a link: it could lead back. */
-		state onward = next;
-		if (link)
-			for (int i = 0; i < w->p->n; i++)
-				if (any_depth(w->p->part[i]) && (s >> i & 1))
-					onward &= ~((state)3 << i);
-		if (onward & (((state)1 << w->p->n) - 1))
-			TT_TRY(folder_walk(w, path, rel, onward, depth + 1));
+		for (int i = 0; link && i < w->p->n; i++)
+			if (any_depth(w->p->part[i]) && (s >> i & 1))
+				next &= ~((state)3 << i);
+		if (next & more)
+			TT_TRY(folder_walk(w, path, rel, next, depth + 1));
 		return TT_OK;
 	}
 	if (S_ISREG(st.st_mode) && used_up(w->p, next))
@@ -176,7 +182,7 @@ static tt_status folder_walk(walk *w, const char *path, const char *rel, state s
 		}
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		status = entry_walk(w, path, rel, e->d_name, e->d_type, s, depth);
+		status = entry_walk(w, dirfd(dir), path, rel, e, s, depth);
 	}
 	closedir(dir);
 	TT_TRY(status);

@@ -66,7 +66,7 @@ typedef struct program {
 	int64_t nextents, cap_extents;
 	frame_ptr *frame_ptrs;
 	int64_t nframe_ptrs, cap_frame_ptrs;
-	int frame;            /* that the pointers stand for */
+
 	int64_t t_max;        /* -1: no token dim */
 	int64_t seqs_max;     /* -1: no sequence dim */
 	int64_t work, scratch; /* bytes */

@@ -133,8 +133,8 @@ static inline float exact_round_narrow(uint64_t k0, uint64_t k1, uint64_t k2)
 	back = s - a;
 	double t = (a - (s - back)) + (c - back);
 	double e = t + u;
-	uint64_t bits = exact_bits(s), down = (bits ^ exact_bits(e)) >> 63;
-	uint64_t step = (uint64_t)((e < 0) | (e > 0)) & ((bits & 1) ^ 1);
+	uint64_t bits = exact_bits(s), magnitude = exact_bits(e) << 1, down = (bits ^ exact_bits(e)) >> 63;
+	uint64_t step = (magnitude | (0 - magnitude)) >> 63 & ~bits & 1;
 	bits += (step ^ (0 - down)) + down; /* +step or -step */
 	return (float)exact_from_bits(bits);
 }
@@ -286,14 +286,16 @@ static inline exact_sum exact_load(const tt_arg *a, int64_t line, int64_t at)
  * (The bound in k0 is 2^62; adding it to a k0 within makes a number of 63 bits.) */
 static inline bool exact_line_sum(exact_line out, exact_line a, exact_line b, int64_t n)
 {
-	uint64_t wide = 0;
+	uint64_t wide = 0, *o0 = out.k[0], *o1 = out.k[1], *o2 = out.k[2];
+	const uint64_t *a0 = a.k[0], *a1 = a.k[1], *a2 = a.k[2], *b0 = b.k[0], *b1 = b.k[1], *b2 = b.k[2];
+	INPLACE_LOOP
 	for (int64_t i = 0; i < n; i++) {
-		uint64_t k0 = a.k[0][i] + b.k[0][i], k1 = a.k[1][i] + b.k[1][i], k2 = a.k[2][i] + b.k[2][i];
+		uint64_t k0 = a0[i] + b0[i], k1 = a1[i] + b1[i], k2 = a2[i] + b2[i];
 		exact_carry(&k0, &k1, &k2);
 		wide |= k0 + (UINT64_C(1) << 62);
-		out.k[0][i] = k0;
-		out.k[1][i] = k1;
-		out.k[2][i] = k2;
+		o0[i] = k0;
+		o1[i] = k1;
+		o2[i] = k2;
 	}
 	return !(wide >> 63);
 }
@@ -302,17 +304,18 @@ static inline bool exact_line_sum(exact_line out, exact_line a, exact_line b, in
 static inline void exact_line_round(real *restrict out, exact_line l, int64_t n)
 {
 	enum { BLOCK = 64 };
+	const uint64_t *restrict k0 = l.k[0], *restrict k1 = l.k[1], *restrict k2 = l.k[2];
 	for (int64_t b = 0; b < n; b += BLOCK) {
 		int64_t end = TT_MIN(n, b + BLOCK);
 		uint64_t wide = 0;
 		for (int64_t i = b; i < end; i++)
-			wide |= l.k[0][i] + (UINT64_C(1) << 50);
+			wide |= k0[i] + (UINT64_C(1) << 50);
 		if (wide >> 51)
 			for (int64_t i = b; i < end; i++)
-				out[i] = (real)exact_round_wide((int64_t)l.k[0][i], (int64_t)l.k[1][i], (int64_t)l.k[2][i]);
+				out[i] = (real)exact_round_wide((int64_t)k0[i], (int64_t)k1[i], (int64_t)k2[i]);
 		else
 			for (int64_t i = b; i < end; i++)
-				out[i] = (real)exact_round_narrow(l.k[0][i], l.k[1][i], l.k[2][i]);
+				out[i] = (real)exact_round_narrow(k0[i], k1[i], k2[i]);
 	}
 }
 

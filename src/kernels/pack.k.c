@@ -10,7 +10,8 @@
  */
 #include "kernels/kernels.h"
 
-enum { WIDE = 64, DEEP = 512, BLOCK = 16 };
+/* PAD keeps a column of the buffer from falling into few sets of the cache. */
+enum { WIDE = 64, DEEP = 512, BLOCK = 64, PAD = 4 };
 
 typedef struct job {
 	const uint8_t *from;
@@ -49,12 +50,21 @@ typedef struct job {
 					d[c * WIDE + f * pair] = conv(s[c * g->sc + f]);                               \
 			return;                                                                                        \
 		}                                                                                                      \
-		for (int64_t b0 = c0; b0 < c1; b0 += BLOCK)                                                            \
+		/* Lines of the source are read in runs, and turned in a buffer that stays in cache. */                \
+		dst buf[WIDE][BLOCK + PAD];                                                                            \
+		for (int64_t b0 = c0; b0 < c1; b0 += BLOCK) {                                                          \
+			int64_t n = TT_MIN(BLOCK, c1 - b0);                                                            \
 			for (int64_t f = 0; f < nf; f++) {                                                             \
-				const src *restrict a = s + f * g->sf;                                                 \
-				for (int64_t c = b0; c < TT_MIN(c1, b0 + BLOCK); c++)                                  \
-					d[(c / pair * WIDE + f) * pair + c % pair] = conv(a[c * g->sc]);               \
+				const src *restrict a = s + f * g->sf + b0;                                            \
+				for (int64_t c = 0; c < n; c++)                                                        \
+					buf[f][c] = conv(a[c]);                                                        \
+				if (n % pair)                                                                          \
+					buf[f][n] = 0;                                                                 \
 			}                                                                                              \
+			for (int64_t c = 0; c < n; c += pair)                                                          \
+				for (int64_t f = 0; f < nf; f++)                                                       \
+					memcpy(d + (b0 + c) * WIDE + f * pair, &buf[f][c], pair * sizeof(dst));        \
+		}                                                                                                      \
 	}
 DEFINE_PANEL(panel_f32_f32, float, float, 1, SAME)
 DEFINE_PANEL(panel_f32_bf16, float, tt_bf16, 2, tt_f32_to_bf16)

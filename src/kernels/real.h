@@ -33,7 +33,8 @@ static inline float fma_f32(float a, float b, float c) { return __builtin_fmaf(a
 #else
 /* The same value without the instruction and without a call, so that loops vectorise. a*b is exact in double; the sum
  * s + e = a*b + c is exact (Knuth's TwoSum); rounding s to odd where e is not zero makes the second rounding, to float,
- * right (Boldo and Melquiond 2008: 53 >= 24 + 2). Comparisons with e are false where it is NaN, so s stays Inf or NaN. */
+ * right (Boldo and Melquiond 2008: 53 >= 24 + 2). Conditions are integer arithmetic: baseline vectors have no 64-bit
+ * comparisons, and branches on the bits of a sum are mispredicted half the time. */
 static inline float fma_f32(float a, float b, float c)
 {
 	double p = (double)a * (double)b, z = (double)c;
@@ -41,8 +42,9 @@ static inline float fma_f32(float a, float b, float c)
 	uint64_t bits, ebits;
 	memcpy(&bits, &s, 8);
 	memcpy(&ebits, &e, 8);
-	uint64_t inexact = (uint64_t)((e < 0) | (e > 0)), down = (bits ^ ebits) >> 63;
-	uint64_t step = inexact & ((bits & 1) ^ 1);
+	uint64_t magnitude = ebits << 1, inexact = (magnitude | (0 - magnitude)) >> 63;
+	uint64_t special = ((bits & UINT64_C(0x7ff0000000000000)) + (UINT64_C(1) << 52)) >> 63; /* Inf, NaN stay */
+	uint64_t step = inexact & ~special & ~bits & 1, down = (bits ^ ebits) >> 63;
 	bits += (step ^ (0 - down)) + down; /* +step or -step */
 	memcpy(&s, &bits, 8);
 	return (float)s;

@@ -72,7 +72,7 @@ const tt_op tt_op_square_sum = {
 tt_v tt_norm_clip(tt_graph *g, tt_v sumsq, double max_norm)
 {
 	tt_attr_clip a = { max_norm };
-	return tt_node_add(g, &tt_op_norm_clip, &a, 1, &sumsq, NULL);
+	return tt_node_add(g, &tt_op_norm_clip, &a, 1, &sumsq, "=grad_norm+");
 }
 
 static bool norm_clip_sample(tt_graph *g, int which)

@@ -138,24 +138,17 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 		.ngroups = cfg->optimizer.param_groups.n, .max_norm = __builtin_isinf(cfg->training.max_norm) ? 0 : cfg->training.max_norm,
 	};
 	int64_t total = cfg->lr_scheduler.total_steps ? cfg->lr_scheduler.total_steps : cfg->training.steps;
-	int64_t warmup = cfg->lr_scheduler.warmup_steps;
-	if (!tt_config_source(cfg, "lr_scheduler.warmup_steps"))
-		warmup = TT_MIN(warmup, total);
-	if (warmup > total)
-		TT_FAIL(TT_ERR_USAGE, "lr_scheduler.warmup_steps %lld is over the %lld steps of the run (lr_scheduler.total_steps, training.steps)",
-			(long long)warmup, (long long)total);
+	int64_t warmup = TT_MIN(cfg->lr_scheduler.warmup_steps, total);
 	double ratio = cfg->lr_scheduler.decay_ratio;
 	int64_t decay = ratio >= 0 ? (int64_t)((double)total * ratio + 0.5) : total - warmup;
-	if (warmup + decay > total)
-		TT_FAIL(TT_ERR_USAGE, "lr_scheduler: %lld warmup and %lld decay steps (decay_ratio %g) are over the total of %lld", (long long)warmup,
-			(long long)decay, ratio, (long long)total);
+	decay = TT_MIN(decay, total - warmup); /* the config's rules have warned */
 	tt_decay type = cfg->lr_scheduler.decay_type == TT_DECAY_LINEAR ? TT_WSD_LINEAR : cfg->lr_scheduler.decay_type == TT_DECAY_SQRT ? TT_WSD_SQRT : TT_WSD_COSINE;
 	o.schedule = (tt_schedule){ warmup, total, decay, type, cfg->lr_scheduler.min_lr_factor };
 	o.skip_nonfinite = cfg->training.nonfinite == TT_NONFINITE_SKIP;
 	o.nonfinite_max_skips = cfg->training.nonfinite_max_skips;
 	o.exec = (tt_exec_options){
 		.numerics = cfg->debug.numerics == TT_CFG_NUMERICS_EXACT ? TT_EXACT : TT_FAST, .f64 = f64, .kernels_ref = cfg->debug.kernels == TT_CFG_KERNELS_REF,
-		.spin_us = 20, .seed = (uint64_t)cfg->debug.seed,
+		.spin_us = 20, .seed = (uint64_t)cfg->debug.seed, .profile = cfg->profiling.enable,
 	};
 	if (f64 && o.exec.numerics == TT_EXACT)
 		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")");

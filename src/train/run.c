@@ -111,6 +111,12 @@ tt_status tt_train_run(const tt_config *cfg, tt_train_io *io)
 	}
 	if (s == TT_OK)
 		s = loop(t, cfg, io);
+	if (s == TT_OK && cfg->profiling.enable && io->print) {
+		tt_buf b = { 0 };
+		tt_exec_print_profile(tt_trainer_exec(t), &b);
+		io->print(b.s ? b.s : "");
+		tt_buf_fini(&b);
+	}
 	tt_trainer_destroy(t);
 	tt_arena_destroy(a);
 	TT_TRY(s);

@@ -1,0 +1,442 @@
+/* golden: whole models against what PyTorch and transformers compute in float64 (tests/golden/README.md).
+ *
+ * Each model is built, evaluated, differentiated and trained for ten steps in several modes (a row of MODES: dtype, numerics, kernels,
+ * microbatch, loss chunks); every quantity is held against the files with the mode's limits. Errors of vectors and matrices are
+ * |ours - golden| / |golden| in the Euclidean norm, of series the largest relative error of a step.
+ * TITAN_TEST_VERBOSE=1 prints every error measured, without it only those over the limit appear.
+ */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "ckpt/safetensors.h"
+#include "train/train.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- limits ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct limits { double logits, nll, loss, grad, norm, series; } limits;
+
+/* float64. The files hold logits and gradients rounded once to float32: half an ulp is at most 6e-8 of an element, 2.5e-8 to 3e-8 of a
+ * norm. The rest is stored in double; we are within 2e-15 of it where our rotary table is that of transformers. Elsewhere an inv_freq
+ * that transformers computed in float32 is an ulp off ours, and TURN times the largest angle that comes of it is added to each limit:
+ * in the last position, (ctx - 1) |ours - theirs|, at most 6e-7 in these models. */
+static const limits F64 = { .logits = 4e-8, .nll = 1e-13, .loss = 1e-13, .grad = 4e-8, .norm = 1e-13, .series = 1e-13 };
+static const double TURN = 1;
+/* float32: what the project promises. PyTorch in float32 is within 6e-7, -, 2e-7, 2e-6, -, 1e-6. */
+static const limits F32 = { .logits = 1e-5, .nll = 1e-5, .loss = 1e-6, .grad = 1e-5, .norm = 1e-5, .series = 1e-5 };
+/* bfloat16: this many times the error that transformers has in bfloat16 */
+static const double BF16_RATIO = 1.2;
+
+typedef struct mode {
+	const char *name;
+	tt_dtype compute;
+	tt_numerics numerics;
+	bool ref;        /* reference kernels only */
+	int microbatch;  /* rows; 0: all */
+	int chunks, threads;
+	const limits *limits; /* NULL: bfloat16, limits by what the file says */
+} mode;
+
+static const mode MODES[] = {
+	{ "f64", TT_F64, TT_FAST, false, 0, 1, 1, &F64 },
+	{ "f64, 1 row, 3 chunks", TT_F64, TT_FAST, false, 1, 3, 1, &F64 },
+	{ "f32", TT_F32, TT_FAST, false, 0, 1, 1, &F32 },
+	{ "f32, 1 row, 3 chunks", TT_F32, TT_FAST, false, 1, 3, 2, &F32 },
+	{ "f32 ref", TT_F32, TT_FAST, true, 0, 3, 1, &F32 },
+	{ "f32 ref, 1 row", TT_F32, TT_FAST, true, 1, 1, 1, &F32 },
+	{ "f32 exact", TT_F32, TT_EXACT, false, 1, 3, 1, &F32 },
+	{ "bf16", TT_BF16, TT_FAST, false, 0, 1, 1, NULL },
+	{ "bf16, 1 row, 3 chunks", TT_BF16, TT_FAST, false, 1, 3, 2, NULL },
+	{ "bf16 ref", TT_BF16, TT_FAST, true, 0, 1, 1, NULL },
+	{ "bf16 exact", TT_BF16, TT_EXACT, false, 0, 1, 1, NULL },
+};
+
+/* ---- a golden model --------------------------------------------------------------------------------------------------- */
+
+enum { MAX_PARAMS = 64, STEPS = 10 };
+
+/* Vectors are as stored, widened to double. T = rows*ctx tokens, V vocabulary. */
+typedef struct golden {
+	const char *name;
+	tt_llama_config config;
+	json_t *json;
+	tt_st *st;
+	int64_t rows, ctx, T, V, max_sequences;
+	int32_t *ids, *labels, *lengths, *positions; /* [T] [T] [rows, max_sequences] [T] */
+	double *logits_tv, *nll_t;
+	double *f64_grad[MAX_PARAMS]; /* our own float64 gradients, for those that the file leaves out; by index of the parameter */
+	double turn; /* radians, see F64 */
+	const char *weights;
+} golden;
+
+static double *doubles(tt_test *t, tt_st *st, const char *name, int64_t n)
+{
+	const tt_st_tensor *x;
+	double *v = TT_NEWN(t->arena, double, n);
+	if (TT_CHECK_OK(t, tt_st_get(st, name, &x)) && TT_CHECK_INT(t, x->count, n))
+		TT_CHECK_OK(t, tt_st_read_f64(x, 0, n, v));
+	return v;
+}
+
+static int32_t *ints(tt_test *t, tt_st *st, const char *name, int64_t n)
+{
+	const tt_st_tensor *x;
+	int32_t *v = TT_NEWN(t->arena, int32_t, n);
+	if (TT_CHECK_OK(t, tt_st_get(st, name, &x)) && TT_CHECK_INT(t, x->count, n))
+		TT_CHECK_OK(t, tt_st_read_i32(x, 0, n, v));
+	return v;
+}
+
+/* The number at a path of keys separated by '/'; NaN if there is none, which no comparison passes. */
+static double number(const golden *g, const char *path)
+{
+	char key[128];
+	const json_t *j = g->json;
+	while (j && *path) {
+		size_t n = strcspn(path, "/");
+		snprintf(key, sizeof key, "%.*s", (int)n, path);
+		j = json_object_get(j, key);
+		path += n + (path[n] == '/');
+	}
+	return json_is_number(j) ? json_number_value(j) : NAN;
+}
+
+static double element(const golden *g, const char *object, const char *array, int i)
+{
+	const json_t *j = json_array_get(json_object_get(json_object_get(g->json, object), array), (size_t)i);
+	return json_is_number(j) ? json_number_value(j) : NAN;
+}
+
+static bool same_config(const tt_llama_config *a, const tt_llama_config *b)
+{
+	const tt_rope_scaling *r = &a->rope, *s = &b->rope;
+	return !strcmp(a->architecture, b->architecture) && !strcmp(a->dtype, b->dtype) && a->vocab_size == b->vocab_size &&
+	       a->hidden_size == b->hidden_size && a->num_hidden_layers == b->num_hidden_layers &&
+	       a->num_attention_heads == b->num_attention_heads && a->num_key_value_heads == b->num_key_value_heads &&
+	       a->head_dim == b->head_dim && a->intermediate_size == b->intermediate_size &&
+	       a->max_position_embeddings == b->max_position_embeddings && a->sliding_window == b->sliding_window &&
+	       a->rms_norm_eps == b->rms_norm_eps && a->rope_theta == b->rope_theta && a->initializer_range == b->initializer_range &&
+	       a->tie_word_embeddings == b->tie_word_embeddings && a->attention_bias == b->attention_bias && a->mlp_bias == b->mlp_bias &&
+	       a->bos == b->bos && a->neos == b->neos && !memcmp(a->eos, b->eos, sizeof a->eos) && r->kind == s->kind &&
+	       r->factor == s->factor && r->low_freq_factor == s->low_freq_factor && r->high_freq_factor == s->high_freq_factor &&
+	       r->beta_fast == s->beta_fast && r->beta_slow == s->beta_slow && r->attention_factor == s->attention_factor &&
+	       r->mscale == s->mscale && r->mscale_all_dim == s->mscale_all_dim && r->truncate == s->truncate &&
+	       r->original_max_position_embeddings == s->original_max_position_embeddings;
+}
+
+/* How far our angles are from theirs at most. */
+static double largest_turn(tt_test *t, const golden *g)
+{
+	int64_t half = g->config.head_dim / 2;
+	double *f = TT_NEWN(t->arena, double, half), scale, worst = 0;
+	tt_llama_inv_freq(&g->config, g->ctx, f, &scale);
+	for (int i = 0; i < half; i++)
+		worst = fmax(worst, fabs(f[i] - element(g, "rope", "inv_freq", i)));
+	return worst * (double)(g->ctx - 1);
+}
+
+static void golden_close(golden *g)
+{
+	tt_st_close(g->st);
+	json_decref(g->json);
+}
+
+static bool golden_open(tt_test *t, const char *name, golden *g)
+{
+	const char *dir = tt_arena_printf(t->arena, "tests/golden/%s", name);
+	tt_llama_config v4;
+	json_error_t why;
+	*g = (golden){ .name = name };
+	if (!TT_CHECK_OK(t, tt_llama_read(t->arena, tt_arena_printf(t->arena, "%s/config.json", dir), &g->config)) ||
+		!TT_CHECK_OK(t, tt_llama_read(t->arena, tt_arena_printf(t->arena, "%s/config_v4.json", dir), &v4)) ||
+		!TT_CHECK_OK(t, tt_st_open(t->arena, tt_arena_printf(t->arena, "%s/expect.safetensors", dir), &g->st)))
+		return false;
+	TT_CHECK_MSG(t, same_config(&g->config, &v4), "%s: config.json and config_v4.json are read as different models", name);
+	g->json = json_load_file(tt_arena_printf(t->arena, "%s/expect.json", dir), 0, &why);
+	if (!TT_CHECK_MSG(t, g->json != NULL, "%s/expect.json:%d: %s", dir, why.line, why.text))
+		return false;
+	g->rows = (int64_t)number(g, "rows");
+	g->ctx = (int64_t)number(g, "ctx");
+	g->V = (int64_t)number(g, "vocab");
+	g->T = g->rows * g->ctx;
+	TT_CHECK_INT(t, g->V, g->config.vocab_size);
+	const char *weights = json_string_value(json_object_get(g->json, "weights"));
+	const tt_st_tensor *lengths;
+	if (!TT_CHECK(t, weights != NULL && g->rows > 0 && g->ctx > 0) || !TT_CHECK_OK(t, tt_st_get(g->st, "sequence_lengths", &lengths)))
+		return false;
+	g->weights = tt_arena_printf(t->arena, "%s/%s", dir, weights);
+	g->max_sequences = lengths->count / g->rows;
+	g->lengths = ints(t, g->st, "sequence_lengths", lengths->count);
+	g->ids = ints(t, g->st, "input_ids", g->T);
+	g->labels = ints(t, g->st, "labels", g->T);
+	g->positions = ints(t, g->st, "positions", g->T);
+	g->logits_tv = doubles(t, g->st, "logits", g->T * g->V);
+	g->nll_t = doubles(t, g->st, "nll", g->T);
+	g->turn = largest_turn(t, g);
+	return !t->failures;
+}
+
+static tt_run_options options(tt_test *t, const golden *g, const mode *m, bool sgd)
+{
+	tt_run_options o = {
+		.model = g->config,
+		.compute = m->compute,
+		.loss_chunks = m->chunks,
+		.tokens_per_microbatch = (m->microbatch ? m->microbatch : g->rows) * g->ctx,
+		.eval_tokens = g->T,
+		.output_logits = true,
+		.data = { .source = "rows", .context_length = g->ctx, .tokens_per_step = g->T, .vocab_size = (int)g->V,
+			  .sequence = TT_SEQUENCE_DOCUMENT, .repeat = true,
+			  .rows = { g->ids, g->labels, g->lengths, g->rows, g->max_sequences } },
+		.schedule = { .total = STEPS + 1 },
+		.exec = { .numerics = m->numerics, .f64 = m->compute == TT_F64, .kernels_ref = m->ref, .threads = m->threads, .fill_nan = true },
+		.weights = g->weights,
+	};
+	if (sgd)
+		o.optim = (tt_optim_options){ .sgd = true, .lr = number(g, "sgd/lr"), .momentum = number(g, "sgd/momentum") };
+	else
+		o.optim = (tt_optim_options){
+			.lr = number(g, "adamw/lr"), .beta1 = number(g, "adamw/beta1"), .beta2 = number(g, "adamw/beta2"),
+			.eps = number(g, "adamw/eps"), .weight_decay = number(g, "adamw/weight_decay"), .decay_only_matrices = true,
+			.max_norm = number(g, "adamw/max_norm"),
+		};
+	TT_CHECK_OK(t, tt_isa_parse(t->isa[0] ? t->isa : "auto", &o.exec.isa));
+	return o;
+}
+
+/* ---- comparing -------------------------------------------------------------------------------------------------------- */
+
+/* What a run is held against, and how many quantities were over their limit. `broken` names what was made wrong on purpose: then being over
+ * is what is wanted, and no failure of the test. */
+typedef struct check {
+	tt_test *t;
+	golden *g;
+	const mode *m;
+	const char *broken;
+	const char *watched; /* quantity that is to be over the limit */
+	int over;            /* times that it was */
+} check;
+
+/* A quantity's error against its limit. NaN is over every limit. */
+static void hold(check *c, const char *what, double error, double limit)
+{
+	if (c->m->compute == TT_F64)
+		limit += TURN * c->g->turn;
+	bool within = error <= limit;
+	if (getenv("TITAN_TEST_VERBOSE"))
+		fprintf(stderr, "golden\t%s\t%s%s%s\t%s\t%.3g\t%.3g%s\n", c->g->name, c->m->name, c->broken ? ", broken: " : "",
+			c->broken ? c->broken : "", what, error, limit, within ? "" : "\tOVER");
+	if (!c->broken)
+		TT_CHECK_MSG(c->t, within, "%s (%s): %s has error %.3g, the limit is %.3g", c->g->name, c->m->name, what, error, limit);
+	else if (!within && !strcmp(what, c->watched))
+		c->over++;
+}
+
+static double relative(double got, double want) { return fabs(got - want) / fabs(want); }
+
+/* |a - b|^2 and |b|^2, added to what is there */
+static void distance(const double *a, const double *b, int64_t n, double *diff, double *norm)
+{
+	for (int64_t i = 0; i < n; i++) {
+		*diff += (a[i] - b[i]) * (a[i] - b[i]);
+		*norm += b[i] * b[i];
+	}
+}
+
+static double error_of(const double *got, const double *want, int64_t n)
+{
+	double diff = 0, norm = 0;
+	distance(got, want, n, &diff, &norm);
+	return sqrt(diff / norm);
+}
+
+/* n numbers of a slot, whatever it is stored as; limbs as EXACT.md has them, on grids 2^-26, 2^-66, 2^-106. */
+static double *read_slot(check *c, tt_trainer *tr, const tt_slot *s, int64_t n)
+{
+	double *v = TT_NEWN(c->t->arena, double, n);
+	tt_exec *e = tt_trainer_exec(tr);
+	TT_CHECK_MSG(c->t, s->format == TT_PLAIN, "%s is not plain", s->name);
+	bool limbs = s->dtype == TT_ACC && c->m->numerics == TT_EXACT;
+	void *raw = tt_arena_alloc(c->t->arena, sizeof(int64_t) * 3 * (size_t)n);
+	if (!TT_CHECK_OK(c->t, tt_tensor_read(e, s, 0, raw, n)))
+		return v;
+	const int64_t *limb = raw;
+	const double *d = raw;
+	const float *f = raw;
+	for (int64_t i = 0; i < n; i++)
+		v[i] = limbs ? ((double)limb[2 * n + i] * 0x1p-106 + (double)limb[n + i] * 0x1p-66) + (double)limb[i] * 0x1p-26
+		     : c->m->compute == TT_F64 ? d[i] : (double)f[i];
+	return v;
+}
+
+/* An error in bfloat16 as a multiple of that of transformers. */
+static void hold_ratio(check *c, const char *what, const char *key, double error)
+{
+	double theirs = number(c->g, tt_arena_printf(c->t->arena, "bf16/against_given_weights/%s", key));
+	hold(c, what, error / theirs, BF16_RATIO);
+}
+
+/* One evaluation of all rows: logits and token losses, put together from their chunks. */
+static void forward(check *c, tt_trainer *tr)
+{
+	const golden *g = c->g;
+	tt_test *t = c->t;
+	tt_step *s = tt_step_new(t->arena, g->rows, g->ctx);
+	tt_batch *b = tt_batch_new(t->arena, g->T);
+	double sum;
+	if (!TT_CHECK_OK(t, tt_data_step(tt_trainer_data(tr), 0, s)))
+		return;
+	tt_batch_fill(s, 0, s->nrows, b);
+	TT_CHECK(t, b->T == g->T && !memcmp(b->positions, g->positions, sizeof *g->positions * (size_t)g->T));
+	if (!TT_CHECK_OK(t, tt_trainer_forward(tr, b, &sum)))
+		return;
+	double *logits_tv = TT_NEWN(t->arena, double, g->T * g->V), *nll_t = TT_NEWN(t->arena, double, g->T);
+	int64_t chunk = (g->T + c->m->chunks - 1) / c->m->chunks, at = 0;
+	for (int i = 0; i < c->m->chunks; i++, at += chunk) {
+		int64_t n = TT_MIN(chunk, g->T - at);
+		tt_slot slot;
+		if (!TT_CHECK_OK(t, tt_exec_output(tt_trainer_exec(tr), TT_SEG_EVAL, tt_arena_printf(t->arena, "loss.%d.logits", i), &slot)))
+			return;
+		memcpy(logits_tv + at * g->V, read_slot(c, tr, &slot, n * g->V), sizeof(double) * (size_t)(n * g->V));
+		if (!TT_CHECK_OK(t, tt_exec_output(tt_trainer_exec(tr), TT_SEG_EVAL, tt_arena_printf(t->arena, "loss.%d.nll", i), &slot)))
+			return;
+		memcpy(nll_t + at, read_slot(c, tr, &slot, n), sizeof(double) * (size_t)n);
+	}
+	double logits = error_of(logits_tv, g->logits_tv, g->T * g->V), nll = error_of(nll_t, g->nll_t, g->T);
+	if (c->m->limits) {
+		hold(c, "logits", logits, c->m->limits->logits);
+		hold(c, "nll", nll, c->m->limits->nll);
+		hold(c, "eval loss", relative(sum / (double)b->nvalid, number(g, "loss")), c->m->limits->loss);
+	} else {
+		hold_ratio(c, "logits ratio", "logits_rel_err", logits);
+		hold_ratio(c, "nll ratio", "nll_rel_err", nll);
+	}
+}
+
+/* Every gradient before clipping, the norms of those that the file has only the norm of, and all as one vector. */
+static void gradients(check *c, tt_trainer *tr)
+{
+	golden *g = c->g;
+	tt_test *t = c->t;
+	double loss, diff = 0, norm = 0;
+	if (!TT_CHECK_OK(t, tt_trainer_gradients(tr, 0, &loss)))
+		return;
+	if (c->m->limits)
+		hold(c, "loss", relative(loss, number(g, "loss")), c->m->limits->loss);
+	int64_t nstates, k = 0;
+	const tt_slot *states = tt_exec_states(tt_trainer_exec(tr), &nstates);
+	for (int64_t i = 0; i < nstates; i++) {
+		tt_slot slot;
+		if (!states[i].trainable || states[i].source >= 0)
+			continue;
+		const char *name = states[i].name, *grad = tt_arena_printf(t->arena, "grad.%s", name);
+		int64_t n = states[i].count;
+		if (!TT_CHECK_OK(t, tt_exec_slot(tt_trainer_exec(tr), grad, &slot)) || !TT_CHECK_INT(t, slot.count, n) || !TT_CHECK(t, k < MAX_PARAMS))
+			return;
+		double *got = read_slot(c, tr, &slot, n);
+		bool stored = tt_st_find(g->st, grad) != NULL;
+		const double *want = stored ? doubles(t, g->st, grad, n) : g->f64_grad[k];
+		double zero = 0, length = 0;
+		distance(&zero, &zero, 0, &zero, &length);
+		for (int64_t e = 0; e < n; e++)
+			length += got[e] * got[e];
+		if (c->m->limits) {
+			/* In bfloat16 only all of them together have a reference that is not luck. */
+			if (want)
+				hold(c, grad, error_of(got, want, n), c->m->limits->grad);
+			double said = number(g, tt_arena_printf(t->arena, "grad_norms/%s", name));
+			hold(c, tt_arena_printf(t->arena, "norm of %s", grad), relative(sqrt(length), said), c->m->limits->norm);
+		} else if (TT_CHECK_MSG(t, want != NULL, "%s: no float64 gradient", name)) {
+			distance(got, want, n, &diff, &norm);
+		}
+		if (c->m->compute == TT_F64 && !c->broken)
+			g->f64_grad[k] = got;
+		k++;
+	}
+	TT_CHECK_INT(t, k, json_object_size(json_object_get(g->json, "grad_norms")));
+	if (!c->m->limits)
+		hold_ratio(c, "gradients ratio", "all_grads_rel_err", sqrt(diff / norm));
+}
+
+/* Ten steps; the loss before each and after the last, and the norm before clipping. */
+static void steps(check *c, tt_trainer *tr, const char *optimizer)
+{
+	double loss[STEPS + 1], losses = 0, norms = 0, sum;
+	bool has_norms = json_object_get(json_object_get(c->g->json, optimizer), "grad_norms") != NULL;
+	for (int i = 0; i <= STEPS; i++) {
+		if (i < STEPS) {
+			tt_step_report r;
+			if (!TT_CHECK_OK(c->t, tt_trainer_step(tr, &r)))
+				return;
+			loss[i] = r.loss;
+			if (has_norms)
+				norms = fmax(norms, relative(r.grad_norm, element(c->g, optimizer, "grad_norms", i)));
+		} else if (!TT_CHECK_OK(c->t, tt_trainer_gradients(tr, i, &loss[i]))) {
+			return;
+		}
+		sum = relative(loss[i], element(c->g, optimizer, "losses", i));
+		losses = sum <= losses ? losses : sum;
+	}
+	hold(c, tt_arena_printf(c->t->arena, "%s losses", optimizer), losses, c->m->limits->series);
+	if (has_norms)
+		hold(c, tt_arena_printf(c->t->arena, "%s norms", optimizer), norms, c->m->limits->series);
+}
+
+/* One model in one mode. `change` breaks the trainer before it is used. */
+static void run(check *c, tt_run_options *o, void (*change)(check *, tt_trainer *))
+{
+	tt_trainer *tr;
+	double t0 = tt_now();
+	if (!TT_CHECK_OK(c->t, tt_trainer_create(o, &tr)))
+		return;
+	if (change)
+		change(c, tr);
+	if (!o->optim.sgd) {
+		forward(c, tr);
+		gradients(c, tr);
+	}
+	if (c->m->limits)
+		steps(c, tr, o->optim.sgd ? "sgd" : "adamw");
+	if (getenv("TITAN_TEST_VERBOSE"))
+		fprintf(stderr, "golden\t%s\t%s\t%s\t%.3g\t%.3g\n", c->g->name, c->m->name, "TIME", tt_now()-t0, c->g->turn);
+	tt_trainer_destroy(tr);
+}
+
+static void one_model(tt_test *t)
+{
+	const char *name = strchr(t->name, '.') + 1;
+	golden g;
+	if (!golden_open(t, name, &g))
+		return;
+	for (int i = 0; i < TT_COUNT(MODES); i++) {
+		check c = { .t = t, .g = &g, .m = &MODES[i] };
+		if (!c.m->limits && !json_object_get(g.json, "bf16"))
+			continue;
+		for (int sgd = 0; sgd < (c.m->limits && json_object_get(g.json, "sgd") ? 2 : 1); sgd++) {
+			tt_run_options o = options(t, &g, c.m, sgd);
+			run(&c, &o, NULL);
+		}
+	}
+	golden_close(&g);
+}
+
+const tt_case tt_suite_golden[] = {
+	{ "base", one_model, TT_TIER_QUICK },
+	{ "gqa", one_model, TT_TIER_QUICK },
+	{ "tied", one_model, TT_TIER_QUICK },
+	{ "rope_linear", one_model, TT_TIER_QUICK },
+	{ "rope_dynamic", one_model, TT_TIER_QUICK },
+	{ "rope_llama3", one_model, TT_TIER_QUICK },
+	{ "rope_yarn", one_model, TT_TIER_QUICK },
+	{ "attention_bias", one_model, TT_TIER_QUICK },
+	{ "mlp_bias", one_model, TT_TIER_QUICK },
+	{ "mistral", one_model, TT_TIER_QUICK },
+	{ "packed", one_model, TT_TIER_QUICK },
+	{ "bf16", one_model, TT_TIER_QUICK },
+	{ 0 },
+};
