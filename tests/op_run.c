@@ -455,7 +455,8 @@ static tt_status run_kernel(tt_kernel_fn *run, const tt_op *op, const void *attr
 	return TT_OK;
 }
 
-tt_status op_call(tt_arena *a, const tt_op *op, const void *attr, int nin, op_tensor *const *in, int nout, const op_env *e, op_tensor **out)
+static tt_status call(tt_arena *a, const tt_op *op, const void *attr, int nin, op_tensor *const *in, int nout, const op_env *e, tt_pool *pool,
+	op_tensor **out)
 {
 	/* a graph of this one node says what its outputs are */
 	tt_graph *g = tt_graph_new(a, &(tt_mesh){0}, e->f64);
@@ -475,10 +476,15 @@ tt_status op_call(tt_arena *a, const tt_op *op, const void *attr, int nin, op_te
 		out[i] = op_tensor_new(a, &g->values[first + i], e);
 	tt_kernel_fn *run = NULL;
 	TT_TRY(kernel_of(op, e, &run));
+	return run_kernel(run, op, attr, nin, in, nout, out, e, pool);
+}
+
+tt_status op_call(tt_arena *a, const tt_op *op, const void *attr, int nin, op_tensor *const *in, int nout, const op_env *e, op_tensor **out)
+{
 	tt_pool *pool = NULL;
 	if (e->threads > 1)
 		TT_TRY(tt_pool_create(e->threads, 0, &pool));
-	tt_status s = run_kernel(run, op, attr, nin, in, nout, out, e, pool);
+	tt_status s = call(a, op, attr, nin, in, nout, e, pool, out);
 	tt_pool_destroy(pool);
 	return s;
 }
@@ -507,9 +513,8 @@ static void run_move(tt_arena *a, const tt_graph *g, const tt_node *n, op_tensor
 	}
 }
 
-tt_status op_direct(tt_arena *a, const tt_graph *g, const op_env *e, op_tensor **v)
+static tt_status run_nodes(tt_arena *a, const tt_graph *g, const op_env *e, tt_pool *pool, op_tensor **v)
 {
-	TT_TRY(tt_graph_check(g));
 	for (int64_t k = 0; k < g->nnodes; k++) {
 		const tt_node *n = &g->nodes[k];
 		if (n->op->cls == TT_CLASS_MOVE) {
@@ -519,11 +524,22 @@ tt_status op_direct(tt_arena *a, const tt_graph *g, const op_env *e, op_tensor *
 		op_tensor *in[80] = {0}, *out[80] = {0};
 		for (int i = 0; i < n->nin; i++)
 			in[i] = n->in[i] ? v[n->in[i]] : NULL;
-		TT_TRY(op_call(a, n->op, n->attr, n->nin, in, n->nout, e, out));
+		TT_TRY(call(a, n->op, n->attr, n->nin, in, n->nout, e, pool, out));
 		for (int i = 0; i < n->nout; i++)
 			v[n->out[i]] = out[i];
 	}
 	return TT_OK;
+}
+
+tt_status op_direct(tt_arena *a, const tt_graph *g, const op_env *e, op_tensor **v)
+{
+	TT_TRY(tt_graph_check(g));
+	tt_pool *pool = NULL;
+	if (e->threads > 1)
+		TT_TRY(tt_pool_create(e->threads, 0, &pool));
+	tt_status s = run_nodes(a, g, e, pool, v);
+	tt_pool_destroy(pool);
+	return s;
 }
 
 void *op_attr_copy(tt_arena *a, const tt_op *op, const void *attr)

@@ -26,11 +26,12 @@ typedef struct limits { double logits, nll, loss, grad, norm, series; } limits;
  * that transformers computed in float32 is an ulp off ours, and TURN times the largest angle that comes of it is added to each limit:
  * in the last position, (ctx - 1) |ours - theirs|, at most 6e-7 in these models. */
 static const limits F64 = { .logits = 4e-8, .nll = 1e-13, .loss = 1e-13, .grad = 4e-8, .norm = 1e-13, .series = 1e-13 };
-static const double TURN = 1;
+static const double TURN = 0.5;
 /* float32: what the project promises. PyTorch in float32 is within 6e-7, -, 2e-7, 2e-6, -, 1e-6. */
 static const limits F32 = { .logits = 1e-5, .nll = 1e-5, .loss = 1e-6, .grad = 1e-5, .norm = 1e-5, .series = 1e-5 };
-/* bfloat16: this many times the error that transformers has in bfloat16 */
-static const double BF16_RATIO = 1.2;
+/* bfloat16: this many times the error that transformers has in bfloat16. There is no series of theirs; ours is to stay near float64's:
+ * an update that did not reach the weights in use, or was made with stale ones, moves it by a tenth or more. */
+static const double BF16_RATIO = 1.2, BF16_SERIES = 0.04;
 
 typedef struct mode {
 	const char *name;
@@ -40,20 +41,21 @@ typedef struct mode {
 	int microbatch;  /* rows; 0: all */
 	int chunks, threads;
 	const limits *limits; /* NULL: bfloat16, limits by what the file says */
+	bool train;      /* ten steps too */
 } mode;
 
 static const mode MODES[] = {
-	{ "f64", TT_F64, TT_FAST, false, 0, 1, 1, &F64 },
-	{ "f64, 1 row, 3 chunks", TT_F64, TT_FAST, false, 1, 3, 1, &F64 },
-	{ "f32", TT_F32, TT_FAST, false, 0, 1, 1, &F32 },
-	{ "f32, 1 row, 3 chunks", TT_F32, TT_FAST, false, 1, 3, 2, &F32 },
-	{ "f32 ref", TT_F32, TT_FAST, true, 0, 3, 1, &F32 },
-	{ "f32 ref, 1 row", TT_F32, TT_FAST, true, 1, 1, 1, &F32 },
-	{ "f32 exact", TT_F32, TT_EXACT, false, 1, 3, 1, &F32 },
-	{ "bf16", TT_BF16, TT_FAST, false, 0, 1, 1, NULL },
-	{ "bf16, 1 row, 3 chunks", TT_BF16, TT_FAST, false, 1, 3, 2, NULL },
-	{ "bf16 ref", TT_BF16, TT_FAST, true, 0, 1, 1, NULL },
-	{ "bf16 exact", TT_BF16, TT_EXACT, false, 0, 1, 1, NULL },
+	{ "f64", TT_F64, TT_FAST, false, 0, 1, 1, &F64, true },
+	{ "f64, 1 row, 3 chunks", TT_F64, TT_FAST, false, 1, 3, 1, &F64, false },
+	{ "f32", TT_F32, TT_FAST, false, 0, 1, 1, &F32, true },
+	{ "f32, 1 row, 3 chunks", TT_F32, TT_FAST, false, 1, 3, 2, &F32, true },
+	{ "f32 ref", TT_F32, TT_FAST, true, 0, 3, 1, &F32, true },
+	{ "f32 ref, 1 row", TT_F32, TT_FAST, true, 1, 1, 1, &F32, true },
+	{ "f32 exact", TT_F32, TT_EXACT, false, 1, 3, 1, &F32, true },
+	{ "bf16", TT_BF16, TT_FAST, false, 0, 1, 1, NULL, true },
+	{ "bf16, 1 row, 3 chunks", TT_BF16, TT_FAST, false, 1, 3, 2, NULL, true },
+	{ "bf16 ref", TT_BF16, TT_FAST, true, 0, 1, 1, NULL, true },
+	{ "bf16 exact", TT_BF16, TT_EXACT, false, 0, 1, 1, NULL, true },
 };
 
 /* ---- a golden model --------------------------------------------------------------------------------------------------- */
@@ -151,6 +153,7 @@ static bool golden_open(tt_test *t, const char *name, golden *g)
 	const char *dir = tt_arena_printf(t->arena, "tests/golden/%s", name);
 	tt_llama_config v4;
 	json_error_t why;
+	int failures = t->failures;
 	*g = (golden){ .name = name };
 	if (!TT_CHECK_OK(t, tt_llama_read(t->arena, tt_arena_printf(t->arena, "%s/config.json", dir), &g->config)) ||
 		!TT_CHECK_OK(t, tt_llama_read(t->arena, tt_arena_printf(t->arena, "%s/config_v4.json", dir), &v4)) ||
@@ -178,7 +181,7 @@ static bool golden_open(tt_test *t, const char *name, golden *g)
 	g->logits_tv = doubles(t, g->st, "logits", g->T * g->V);
 	g->nll_t = doubles(t, g->st, "nll", g->T);
 	g->turn = largest_turn(t, g);
-	return !t->failures;
+	return t->failures == failures;
 }
 
 static tt_run_options options(tt_test *t, const golden *g, const mode *m, bool sgd)
@@ -237,6 +240,8 @@ static void hold(check *c, const char *what, double error, double limit)
 		c->over++;
 }
 
+/* NaN if either is, unlike fmax. */
+static double larger(double a, double b) { return a >= b || isnan(a) ? a : b; }
 static double relative(double got, double want) { return fabs(got - want) / fabs(want); }
 
 /* |a - b|^2 and |b|^2, added to what is there */
@@ -281,37 +286,49 @@ static void hold_ratio(check *c, const char *what, const char *key, double error
 	hold(c, what, error / theirs, BF16_RATIO);
 }
 
-/* One evaluation of all rows: logits and token losses, put together from their chunks. */
+/* One evaluation of all rows; its mean loss. */
+static double evaluate(check *c, tt_trainer *tr)
+{
+	const golden *g = c->g;
+	tt_step *s = tt_step_new(c->t->arena, g->rows, g->ctx);
+	tt_batch *b = tt_batch_new(c->t->arena, g->T);
+	double sum;
+	if (!TT_CHECK_OK(c->t, tt_data_step(tt_trainer_data(tr), 0, s)))
+		return NAN;
+	tt_batch_fill(s, 0, s->nrows, b);
+	int64_t differ = 0;
+	for (int64_t i = 0; i < g->T; i++)
+		differ += b->positions[i] != g->positions[i];
+	hold(c, "positions", (double)differ, 0);
+	if (!TT_CHECK_OK(c->t, tt_trainer_forward(tr, b, &sum)))
+		return NAN;
+	return sum / (double)b->nvalid;
+}
+
+/* An output of all chunks, one after the other: n numbers for each token. */
+static double *chunks(check *c, tt_trainer *tr, const char *name, int64_t n)
+{
+	int64_t T = c->g->T, chunk = (T + c->m->chunks - 1) / c->m->chunks, at = 0;
+	double *all = TT_NEWN(c->t->arena, double, T * n);
+	for (int i = 0; i < c->m->chunks; i++, at += chunk) {
+		int64_t count = TT_MIN(chunk, T - at) * n;
+		tt_slot slot;
+		if (TT_CHECK_OK(c->t, tt_exec_output(tt_trainer_exec(tr), TT_SEG_EVAL, tt_arena_printf(c->t->arena, "loss.%d.%s", i, name), &slot)))
+			memcpy(all + at * n, read_slot(c, tr, &slot, count), sizeof(double) * (size_t)count);
+	}
+	return all;
+}
+
 static void forward(check *c, tt_trainer *tr)
 {
 	const golden *g = c->g;
-	tt_test *t = c->t;
-	tt_step *s = tt_step_new(t->arena, g->rows, g->ctx);
-	tt_batch *b = tt_batch_new(t->arena, g->T);
-	double sum;
-	if (!TT_CHECK_OK(t, tt_data_step(tt_trainer_data(tr), 0, s)))
-		return;
-	tt_batch_fill(s, 0, s->nrows, b);
-	TT_CHECK(t, b->T == g->T && !memcmp(b->positions, g->positions, sizeof *g->positions * (size_t)g->T));
-	if (!TT_CHECK_OK(t, tt_trainer_forward(tr, b, &sum)))
-		return;
-	double *logits_tv = TT_NEWN(t->arena, double, g->T * g->V), *nll_t = TT_NEWN(t->arena, double, g->T);
-	int64_t chunk = (g->T + c->m->chunks - 1) / c->m->chunks, at = 0;
-	for (int i = 0; i < c->m->chunks; i++, at += chunk) {
-		int64_t n = TT_MIN(chunk, g->T - at);
-		tt_slot slot;
-		if (!TT_CHECK_OK(t, tt_exec_output(tt_trainer_exec(tr), TT_SEG_EVAL, tt_arena_printf(t->arena, "loss.%d.logits", i), &slot)))
-			return;
-		memcpy(logits_tv + at * g->V, read_slot(c, tr, &slot, n * g->V), sizeof(double) * (size_t)(n * g->V));
-		if (!TT_CHECK_OK(t, tt_exec_output(tt_trainer_exec(tr), TT_SEG_EVAL, tt_arena_printf(t->arena, "loss.%d.nll", i), &slot)))
-			return;
-		memcpy(nll_t + at, read_slot(c, tr, &slot, n), sizeof(double) * (size_t)n);
-	}
-	double logits = error_of(logits_tv, g->logits_tv, g->T * g->V), nll = error_of(nll_t, g->nll_t, g->T);
+	double loss = evaluate(c, tr);
+	double logits = error_of(chunks(c, tr, "logits", g->V), g->logits_tv, g->T * g->V);
+	double nll = error_of(chunks(c, tr, "nll", 1), g->nll_t, g->T);
 	if (c->m->limits) {
 		hold(c, "logits", logits, c->m->limits->logits);
 		hold(c, "nll", nll, c->m->limits->nll);
-		hold(c, "eval loss", relative(sum / (double)b->nvalid, number(g, "loss")), c->m->limits->loss);
+		hold(c, "eval loss", relative(loss, number(g, "loss")), c->m->limits->loss);
 	} else {
 		hold_ratio(c, "logits ratio", "logits_rel_err", logits);
 		hold_ratio(c, "nll ratio", "nll_rel_err", nll);
@@ -341,8 +358,7 @@ static void gradients(check *c, tt_trainer *tr)
 		double *got = read_slot(c, tr, &slot, n);
 		bool stored = tt_st_find(g->st, grad) != NULL;
 		const double *want = stored ? doubles(t, g->st, grad, n) : g->f64_grad[k];
-		double zero = 0, length = 0;
-		distance(&zero, &zero, 0, &zero, &length);
+		double length = 0;
 		for (int64_t e = 0; e < n; e++)
 			length += got[e] * got[e];
 		if (c->m->limits) {
@@ -363,35 +379,29 @@ static void gradients(check *c, tt_trainer *tr)
 		hold_ratio(c, "gradients ratio", "all_grads_rel_err", sqrt(diff / norm));
 }
 
-/* Ten steps; the loss before each and after the last, and the norm before clipping. */
+/* Ten steps; the loss before each and after the last, in training and in evaluation, and the norm before clipping. */
 static void steps(check *c, tt_trainer *tr, const char *optimizer)
 {
-	double loss[STEPS + 1], losses = 0, norms = 0, sum;
+	double losses = 0, norms = 0, limit = c->m->limits ? c->m->limits->series : BF16_SERIES;
 	bool has_norms = json_object_get(json_object_get(c->g->json, optimizer), "grad_norms") != NULL;
 	for (int i = 0; i <= STEPS; i++) {
-		if (i < STEPS) {
-			tt_step_report r;
-			if (!TT_CHECK_OK(c->t, tt_trainer_step(tr, &r)))
-				return;
-			loss[i] = r.loss;
-			if (has_norms)
-				norms = fmax(norms, relative(r.grad_norm, element(c->g, optimizer, "grad_norms", i)));
-		} else if (!TT_CHECK_OK(c->t, tt_trainer_gradients(tr, i, &loss[i]))) {
+		tt_step_report r = { 0 };
+		if (!TT_CHECK_OK(c->t, i < STEPS ? tt_trainer_step(tr, &r) : tt_trainer_gradients(tr, i, &r.loss)))
 			return;
-		}
-		sum = relative(loss[i], element(c->g, optimizer, "losses", i));
-		losses = sum <= losses ? losses : sum;
+		losses = larger(losses, relative(r.loss, element(c->g, optimizer, "losses", i)));
+		if (has_norms && i < STEPS)
+			norms = larger(norms, relative(r.grad_norm, element(c->g, optimizer, "grad_norms", i)));
 	}
-	hold(c, tt_arena_printf(c->t->arena, "%s losses", optimizer), losses, c->m->limits->series);
+	losses = larger(losses, relative(evaluate(c, tr), element(c->g, optimizer, "losses", STEPS)));
+	hold(c, tt_arena_printf(c->t->arena, "%s losses", optimizer), losses, limit);
 	if (has_norms)
-		hold(c, tt_arena_printf(c->t->arena, "%s norms", optimizer), norms, c->m->limits->series);
+		hold(c, tt_arena_printf(c->t->arena, "%s norms", optimizer), norms, limit);
 }
 
 /* One model in one mode. `change` breaks the trainer before it is used. */
 static void run(check *c, tt_run_options *o, void (*change)(check *, tt_trainer *))
 {
 	tt_trainer *tr;
-	double t0 = tt_now();
 	if (!TT_CHECK_OK(c->t, tt_trainer_create(o, &tr)))
 		return;
 	if (change)
@@ -400,10 +410,8 @@ static void run(check *c, tt_run_options *o, void (*change)(check *, tt_trainer 
 		forward(c, tr);
 		gradients(c, tr);
 	}
-	if (c->m->limits)
+	if (c->m->train)
 		steps(c, tr, o->optim.sgd ? "sgd" : "adamw");
-	if (getenv("TITAN_TEST_VERBOSE"))
-		fprintf(stderr, "golden\t%s\t%s\t%s\t%.3g\t%.3g\n", c->g->name, c->m->name, "TIME", tt_now()-t0, c->g->turn);
 	tt_trainer_destroy(tr);
 }
 
@@ -417,12 +425,103 @@ static void one_model(tt_test *t)
 		check c = { .t = t, .g = &g, .m = &MODES[i] };
 		if (!c.m->limits && !json_object_get(g.json, "bf16"))
 			continue;
-		for (int sgd = 0; sgd < (c.m->limits && json_object_get(g.json, "sgd") ? 2 : 1); sgd++) {
+		for (int sgd = 0; sgd < (c.m->train && c.m->limits && json_object_get(g.json, "sgd") ? 2 : 1); sgd++) {
 			tt_run_options o = options(t, &g, c.m, sgd);
 			run(&c, &o, NULL);
 		}
 	}
 	golden_close(&g);
+}
+
+/* ---- the proof that it can fail --------------------------------------------------------------------------------------- */
+
+/* One element of one parameter, a thousandth larger. */
+static void nudge(check *c, tt_trainer *tr, const char *name)
+{
+	tt_exec *e = tt_trainer_exec(tr);
+	tt_cell cell = { .first = true };
+	double d = 0;
+	float f = 0;
+	bool f64 = c->m->compute == TT_F64;
+	TT_CHECK_OK(c->t, tt_exec_read(e, name, 1, f64 ? (void *)&d : (void *)&f, 1));
+	d *= 1.001;
+	f *= 1.001f;
+	TT_CHECK_OK(c->t, tt_exec_write(e, name, 1, f64 ? (void *)&d : (void *)&f, 1));
+	if (tt_exec_has(e, TT_SEG_PREP))
+		TT_CHECK_OK(c->t, tt_exec_run(e, TT_SEG_PREP, &cell));
+}
+static void nudge_norm(check *c, tt_trainer *tr) { nudge(c, tr, "model.norm.weight"); }
+static void nudge_query(check *c, tt_trainer *tr) { nudge(c, tr, "model.layers.0.self_attn.q_proj.weight"); }
+
+static void break_theta(tt_run_options *o) { o->model.rope_theta *= 1.01; }
+static void break_theta_more(tt_run_options *o) { o->model.rope_theta *= 1.5; }
+static void break_factor(tt_run_options *o) { o->model.rope.factor *= 1.01; }
+static void break_low_factor(tt_run_options *o) { o->model.rope.low_freq_factor *= 1.01; }
+static void break_beta(tt_run_options *o) { o->model.rope.beta_slow = 1.5; o->model.rope.truncate = false; }
+static void break_window(tt_run_options *o) { o->model.sliding_window++; }
+static void break_eps(tt_run_options *o) { o->model.rms_norm_eps *= 1.1; }
+static void break_documents(tt_run_options *o) { o->data.rows.lengths = NULL; }
+static void break_labels(tt_run_options *o) { o->data.rows.labels = NULL; }
+static void break_clip(tt_run_options *o) { o->optim.max_norm *= 1.01; }
+static void break_decay(tt_run_options *o) { o->optim.decay_only_matrices = false; }
+static void break_beta2(tt_run_options *o) { o->optim.beta2 = 0.951; }
+static void break_momentum(tt_run_options *o) { o->optim.momentum *= 1.001; }
+static void break_warmup(tt_run_options *o) { o->schedule.warmup = 2; }
+
+static const struct {
+	const char *name, *model, *mode, *watched; /* the quantity that has to be over its limit */
+	void (*options)(tt_run_options *);
+	void (*change)(check *, tt_trainer *);
+	bool sgd;
+} BROKEN[] = {
+	{ "a norm's weight", "base", "f32", "logits", NULL, nudge_norm, false },
+	{ "a norm's weight", "base", "f32 exact", "loss", NULL, nudge_norm, false },
+	{ "a query's weight", "base", "f64, 1 row, 3 chunks", "nll", NULL, nudge_query, false },
+	{ "a query's weight", "base", "f64, 1 row, 3 chunks", "grad.lm_head.weight", NULL, nudge_query, false },
+	{ "theta", "base", "f32", "logits", break_theta, NULL, false },
+	{ "theta", "bf16", "f32", "logits", break_theta, NULL, false },
+	{ "theta", "base", "f32", "grad.model.layers.0.mlp.up_proj.weight", break_theta, NULL, false },
+	{ "theta", "base", "f32", "norm of grad.model.layers.1.self_attn.k_proj.weight", break_theta, NULL, false },
+	{ "factor", "rope_linear", "f32", "logits", break_factor, NULL, false },
+	{ "factor", "rope_dynamic", "f32", "logits", break_factor, NULL, false },
+	{ "factor", "rope_llama3", "f32", "logits", break_factor, NULL, false },
+	{ "low_freq_factor", "rope_llama3", "f32", "logits", break_low_factor, NULL, false },
+	{ "factor", "rope_yarn", "f32", "logits", break_factor, NULL, false },
+	{ "ramp", "rope_yarn", "f32", "logits", break_beta, NULL, false },
+	{ "window", "mistral", "f32", "logits", break_window, NULL, false },
+	{ "eps", "attention_bias", "f32", "logits", break_eps, NULL, false },
+	{ "documents", "packed", "f32", "logits", break_documents, NULL, false },
+	{ "documents", "packed", "f32", "positions", break_documents, NULL, false },
+	{ "labels", "base", "f32", "nll", break_labels, NULL, false },
+	{ "labels", "base", "f32", "loss", break_labels, NULL, false },
+	{ "clipping", "base", "f32", "adamw losses", break_clip, NULL, false },
+	{ "decay of vectors", "base", "f32", "adamw losses", break_decay, NULL, false },
+	{ "beta2", "base", "f32", "adamw losses", break_beta2, NULL, false },
+	{ "warmup", "base", "f32", "adamw norms", break_warmup, NULL, false },
+	{ "momentum", "base", "f32", "sgd losses", break_momentum, NULL, true },
+	{ "theta", "gqa", "bf16", "logits ratio", break_theta_more, NULL, false },
+	{ "theta", "gqa", "bf16", "nll ratio", break_theta_more, NULL, false },
+	{ "theta", "gqa", "bf16", "gradients ratio", break_theta_more, NULL, false },
+	{ "warmup", "gqa", "bf16", "adamw losses", break_warmup, NULL, false },
+};
+
+static void can_fail(tt_test *t)
+{
+	for (int i = 0; i < TT_COUNT(BROKEN); i++) {
+		golden g;
+		const mode *m = MODES;
+		while (m < MODES + TT_COUNT(MODES) - 1 && strcmp(m->name, BROKEN[i].mode))
+			m++;
+		if (!TT_CHECK_STR(t, m->name, BROKEN[i].mode) || !golden_open(t, BROKEN[i].model, &g))
+			return;
+		check c = { .t = t, .g = &g, .m = m, .broken = BROKEN[i].name, .watched = BROKEN[i].watched };
+		tt_run_options o = options(t, &g, m, BROKEN[i].sgd);
+		if (BROKEN[i].options)
+			BROKEN[i].options(&o);
+		run(&c, &o, BROKEN[i].change);
+		TT_CHECK_MSG(t, c.over > 0, "%s (%s) with a wrong %s: %s stays within its limit", g.name, m->name, c.broken, c.watched);
+		golden_close(&g);
+	}
 }
 
 const tt_case tt_suite_golden[] = {
@@ -438,5 +537,6 @@ const tt_case tt_suite_golden[] = {
 	{ "mistral", one_model, TT_TIER_QUICK },
 	{ "packed", one_model, TT_TIER_QUICK },
 	{ "bf16", one_model, TT_TIER_QUICK },
+	{ "can_fail", can_fail, TT_TIER_QUICK },
 	{ 0 },
 };

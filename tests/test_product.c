@@ -772,13 +772,16 @@ static void exact_value(tt_test *t)
 {
 	uint64_t s = t->seed;
 	for (int op = 0; op < NOPS; op++) {
-		product p = {.op = (op_kind)op, .dt = TT_F32, .out = TT_ACC, .t = 9, .o = 66, .k = 133};
+		product p = {.op = (op_kind)op, .dt = TT_F32, .out = TT_ACC, .t = 9, .o = 66, .k = 133,
+			     .bias = op == LINEAR ? TT_BF16 : TT_NODTYPE};
 		operands a = operands_new(&p, &s, FILL_PLAIN);
 		int64_t n[3][2], depth = op == LINEAR ? p.k : op == DX ? p.o : p.t;
 		extents(&p, n);
 		for (int i = 0; i < 2; i++)
 			for (int64_t j = 0; j < n[i][0] * n[i][1]; j++)
 				set(a.in[i], p.dt, j, (float)((int64_t)(rnd(&s) & 0xffffff) - 0x800000) * (j % 5 ? 0x1p-30f : 0x1p-23f));
+		for (int64_t j = 0; p.bias && j < p.o; j++)
+			set(a.in[2], p.bias, j, (float)((int64_t)(rnd(&s) & 0xff) - 0x80) * 0x1p-20f);
 		int flag = 0;
 		int64_t *got = run_exact(&p, &a, tt_isa_detect(), NULL, &flag), count = out_count(&p);
 		TT_CHECK_INT(t, flag, 0);
@@ -786,6 +789,8 @@ static void exact_value(tt_test *t)
 		for (int64_t i = 0; i < count; i++) {
 			int64_t r = i / n[2][1], c = i % n[2][1];
 			__int128 want = 0, value = 0;
+			if (p.bias)
+				want = (__int128)((double)get(a.in[2], p.bias, c) * 0x1p60);
 			for (int64_t k = 0; k < depth; k++) {
 				double x = (double)get(a.in[0], p.dt, op == DW ? k * p.o + r : r * n[0][1] + k);
 				double w = (double)get(a.in[1], p.dt, op == LINEAR ? c * p.k + k : k * p.k + c);

@@ -14,6 +14,11 @@ tt_status tt_cmd_config(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
 
+/* The config of a command line: one optional path (else `fallback`, NULL: defaults), then flags, short spellings included. */
+struct tt_config;
+tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const char *fallback, struct tt_config **out) TT_CHECKED;
+void tt_cli_print(const char *text);
+
 int tt_cli_exit_code(tt_status s);
 
 #endif

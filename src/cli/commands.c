@@ -5,7 +5,7 @@
 #include "ops/ops.h"
 #include "train/train.h"
 
-static void print(const char *text)
+void tt_cli_print(const char *text)
 {
 	fputs(text, stdout);
 }
@@ -36,12 +36,12 @@ static tt_status split_args(tt_arena *a, int argc, const char *const *argv, cons
 	return TT_OK;
 }
 
-static tt_status load(tt_arena *a, int argc, const char *const *argv, tt_config **cfg)
+tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const char *fallback, tt_config **out)
 {
 	const char *path, **flags;
 	int n;
 	TT_TRY(split_args(a, argc, argv, &path, &n, &flags));
-	return tt_config_load(a, path, n, flags, cfg);
+	return tt_config_load(a, path ? path : fallback, n, flags, out);
 }
 
 tt_status tt_cmd_train(int argc, const char *const *argv)
@@ -49,16 +49,16 @@ tt_status tt_cmd_train(int argc, const char *const *argv)
 	tt_arena *a = tt_arena_create("cli");
 	double t0 = tt_now();
 	tt_config *cfg;
-	tt_status s = load(a, argc, argv, &cfg);
+	tt_status s = tt_cli_config(a, argc, argv, NULL, &cfg);
 	if (s == TT_OK) {
 		tt_config_log_warnings(cfg);
 		if (cfg->job.print_config) {
 			tt_buf b = { 0 };
 			tt_config_print(cfg, &b);
-			print(b.s ? b.s : "");
+			tt_cli_print(b.s ? b.s : "");
 			tt_buf_fini(&b);
 		}
-		tt_train_io io = { .print = print, .parse_seconds = tt_now() - t0 };
+		tt_train_io io = { .print = tt_cli_print, .parse_seconds = tt_now() - t0 };
 		s = tt_train_run(cfg, &io);
 	}
 	tt_arena_destroy(a);
@@ -74,14 +74,14 @@ tt_status tt_cmd_config(int argc, const char *const *argv)
 		tt_config_doc(&b);
 	} else {
 		tt_config *cfg;
-		s = load(a, argc, argv, &cfg);
+		s = tt_cli_config(a, argc, argv, NULL, &cfg);
 		if (s == TT_OK) {
 			tt_config_log_warnings(cfg);
 			tt_config_print(cfg, &b);
 		}
 	}
 	if (s == TT_OK && b.s)
-		print(b.s);
+		tt_cli_print(b.s);
 	tt_buf_fini(&b);
 	tt_arena_destroy(a);
 	return s;

@@ -46,27 +46,27 @@ static void log_start(tt_trainer *t, const tt_run_options *o, const tt_config *c
 	       io->parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
 }
 
-static tt_status validate(tt_trainer *t, const tt_config *cfg, int64_t step, tt_train_io *io)
+static tt_status validate(tt_trainer *t, const tt_config *cfg, int64_t step, bool last, tt_train_io *io)
 {
 	double sum;
 	int64_t valid;
-	int64_t rows = cfg->validation.steps > 0 ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(t)) : 0;
+	int64_t rows = cfg->validation.steps > 0 && !(last && io->valid_whole) ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(t)) : 0;
 	double t0 = tt_now();
 	TT_TRY(tt_trainer_validate(t, rows, &sum, &valid));
 	if (!valid) {
 		tt_log(TT_LOG_WARN, "validation has no tokens");
 		return TT_OK;
 	}
-	io->valid_bits_per_token = sum / (double)valid / ln2;
-	io->valid_tokens = valid;
+	io->valid_bits = sum / ln2;
+	io->valid_predicted = valid;
 	tt_log(TT_LOG_INFO, "step %6lld  validation loss %.4f  bits per token %.4f  (%lld tokens, %.1f s)", (long long)step, sum / (double)valid,
-	       io->valid_bits_per_token, (long long)valid, tt_now() - t0);
+	       io->valid_bits / (double)valid, (long long)valid, tt_now() - t0);
 	return TT_OK;
 }
 
 static tt_status loop(tt_trainer *t, const tt_config *cfg, tt_train_io *io)
 {
-	int64_t steps = cfg->training.steps, since = 0;
+	int64_t steps = cfg->training.steps;
 	double tokens = 0, seconds = 0;
 	for (int64_t s = 1; s <= steps; s++) {
 		tt_step_report r;
@@ -78,17 +78,15 @@ static tt_status loop(tt_trainer *t, const tt_config *cfg, tt_train_io *io)
 			TT_TRY(st);
 			tokens += (double)r.tokens;
 			seconds += r.seconds;
-			since++;
 			if (s == 1 || s == steps || s % cfg->metrics.log_freq == 0) {
 				tt_log(TT_LOG_INFO, "step %6lld  loss %8.4f  grad_norm %8.4f  lr %.3e  %8.0f tokens/s", (long long)s, r.loss, r.grad_norm, r.lr,
 				       tokens / seconds);
 				tokens = seconds = 0;
-				since = 0;
 			}
 		}
 		bool last = s >= steps;
 		if (cfg->validation.enable && (s == 1 || last || s % cfg->validation.freq == 0))
-			TT_TRY(validate(t, cfg, TT_MIN(s, steps), io));
+			TT_TRY(validate(t, cfg, TT_MIN(s, steps), last, io));
 		if (last)
 			break;
 	}
@@ -100,12 +98,14 @@ tt_status tt_train_run(const tt_config *cfg, tt_train_io *io)
 	tt_arena *a = tt_arena_create("run");
 	tt_run_options o;
 	tt_trainer *t = NULL;
-	io->valid_bits_per_token = __builtin_nan("");
+	io->valid_bits = __builtin_nan("");
 	tt_status s = tt_run_options_from_config(a, cfg, &o);
 	if (s == TT_OK)
 		s = tt_trainer_create(&o, &t);
 	if (s == TT_OK) {
-		io->valid_documents = tt_data_describe(tt_trainer_data(t)).valid_documents;
+		tt_data_info d = tt_data_describe(tt_trainer_data(t));
+		io->valid_documents = d.valid_documents;
+		io->valid_tokens = d.valid_tokens;
 		log_start(t, &o, cfg, io);
 		s = dump(t, cfg, io);
 	}

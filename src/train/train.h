@@ -94,8 +94,10 @@ tt_status tt_optim_build(const tt_graph *g, const tt_optim_options *o, tt_arena 
 typedef struct tt_train_io {
 	void (*print)(const char *text);
 	double parse_seconds;
-	double valid_bits_per_token; /* out: of the last validation; NaN: there was none */
-	int64_t valid_tokens, valid_documents;
+	bool valid_whole;            /* the last validation takes all held-out files, whatever validation.steps says */
+	/* out: of the last validation; NaN, 0: there was none */
+	double valid_bits;           /* that all predicted tokens cost */
+	int64_t valid_predicted, valid_tokens, valid_documents;
 } tt_train_io;
 tt_status tt_train_run(const tt_config *cfg, tt_train_io *io) TT_CHECKED;
 
