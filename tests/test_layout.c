@@ -7,11 +7,13 @@
  * input types. A rejected typing for which such types exist must match one of the reviewed patterns below.
  */
 #include "ir/internal.h"
+#include "kernels/kernels.h"
 #include "ops/ops.h"
 #include "test.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_IN = 10, MAX_OUT = 4, MAX_RANKS = 3, MAX_OPTIONS = 6, SEQ_TOKENS = 12, VOCAB = 12 };
 
@@ -572,3 +574,385 @@ static void check_text(bench *b, const tt_graph *g, const tt_axis_type *tin)
 		report(b, tin, "the rejection does not say input, axis, has and needs: %s", g->error ? g->error : "(none)");
 	tt_buf_fini(&want);
 }
+
+/* ---- rejected although types exist: the reviewed patterns ---------------------------------------------------------------------------------- */
+
+typedef struct pattern {
+	const char *name, *reason;
+	bool (*match)(const bench *b, const tt_axis_type *tin);
+} pattern;
+
+static bool float_input(const bench *b, int i)
+{
+	return b->node->in[i] && is_float(b->g->values[b->node->in[i]].dtype);
+}
+
+static bool accepts(const bench *b, const tt_axis_type *tin)
+{
+	tt_axis_type tout[MAX_OUT] = {{0}};
+	const tt_value *in[MAX_IN], *out[MAX_OUT];
+	char why[256];
+	int culprit = 0;
+	for (int i = 0; i < b->node->nin; i++)
+		in[i] = b->node->in[i] ? &b->g->values[b->node->in[i]] : NULL;
+	for (int o = 0; o < b->node->nout; o++)
+		out[o] = &b->g->values[b->node->out[o]];
+	tt_axis axis = {"x", b->k, b->rows};
+	tt_typing t = {.g = b->g, .op = b->op, .attr = b->node->attr, .axis = &axis, .nin = b->node->nin, .nout = b->node->nout, .in = in, .out = out,
+		       .tin = tin, .tout = tout, .why = why, .why_cap = sizeof why, .culprit = &culprit};
+	return b->op->spmd ? b->op->spmd(&t) : tt_spmd_by_labels(&t);
+}
+
+static bool open_sum(const bench *b, const tt_axis_type *tin)
+{
+	for (int i = 0; i < b->node->nin; i++)
+		if (tin[i].type == TT_P && !((b->op->flags & TT_OP_ACC_LINEAR) && b->g->values[b->node->in[i]].dtype == TT_ACC))
+			return true;
+	return false;
+}
+
+/* The same typing with every I an R, or every R an I, is accepted. */
+static bool mixes_i(const bench *b, const tt_axis_type *tin)
+{
+	tt_axis_type t[MAX_IN];
+	bool some = false;
+	for (int i = 0; i < b->node->nin; i++)
+		some |= tin[i].type == TT_I;
+	for (int to = TT_R; some && to <= TT_I && !b->op->vjp; to++) {
+		for (int i = 0; i < b->node->nin; i++) {
+			t[i] = tin[i];
+			if (float_input(b, i) && (t[i].type == TT_R || t[i].type == TT_I))
+				t[i].type = (uint8_t)to;
+		}
+		if (accepts(b, t))
+			return true;
+	}
+	return false;
+}
+
+/* Sharded along D where the norm that it is the gradient of cannot be. */
+static bool norm_width(const bench *b, const tt_axis_type *tin)
+{
+	return !strcmp(b->op->name, "rms_norm_dw") && tin[0].type == TT_S && tin[0].dim == 1 && tin[1].type == TT_S && tin[1].dim == 1;
+}
+
+static const pattern patterns[] = {
+	{"open sum", "P exists only as acc, and every op on acc but add, move and round is refused: it must be taken first", open_sum},
+	{"mixed I", "I mixes with nothing, also in ops without a gradient, where it could be told from R by nothing else", mixes_i},
+	{"norm width", "the norm itself needs D whole, so its gradient's operands are whole", norm_width},
+};
+
+/* ---- enumeration ---------------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_meta(const bench *b, int i)
+{
+	if (!float_input(b, i))
+		return true;
+	if (!b->op->labels)
+		return false;
+	tt_labels l = tt_labels_parse(b->op);
+	return tt_label_in(&l, i)->meta;
+}
+
+static int options_of(const bench *b, int i, tt_axis_type *opt)
+{
+	int n = 0;
+	opt[n++] = (tt_axis_type){.type = TT_R};
+	const tt_value *v = &b->g->values[b->node->in[i]];
+	bool meta = is_meta(b, i);
+	if (!meta) {
+		opt[n++] = (tt_axis_type){.type = TT_I};
+		opt[n++] = (tt_axis_type){.type = TT_P};
+	}
+	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++)
+		if (shardable(&v->dim[d]))
+			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d};
+	return b->node->in[i] ? n : 1;
+}
+
+/* Types under which an output's parts denote the whole: bit 0 R (or I), 1 P, 2 M, 3+d S(d). */
+static unsigned out_candidates(bench *b, int o, const part *p)
+{
+	const tt_value *v = &b->g->values[b->node->out[o]];
+	tensor parts[MAX_RANKS];
+	for (int r = 0; r < b->k; r++)
+		parts[r] = p[r].val[tt_out(p[r].out, o)];
+	unsigned c = 0;
+	bool open = v->dtype == TT_ACC || (b->op->flags & TT_OP_ACC_LINEAR);
+	if (denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_R}))
+		c |= 1;
+	if (open && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_P}))
+		c |= 2;
+	if (!b->exact && !strcmp(b->op->name, "row_max") && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_M}))
+		c |= 4;
+	for (int d = 0; d < v->ndim; d++)
+		if (shardable(&v->dim[d]) && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_S, .dim = (int8_t)d}))
+			c |= 8u << d;
+	return c;
+}
+
+/* The gradients' parts under the duals of the input types. -1: all right; else the input at fault, -2: nothing to run. */
+static int gradient_fault(bench *b, const tt_axis_type *tin, const tt_axis_type *tout)
+{
+	part p[MAX_RANKS];
+	for (int r = 0; r < b->k; r++)
+		if (!part_forward(b, r, tin, &p[r]) || !part_backward(b, r, tout, &p[r]))
+			return -2;
+	for (int i = 0; i < b->node->nin; i++) {
+		tt_value v = b->g->values[b->node->in[i]];
+		if (!p[0].din[i] || v.gdtype == TT_NODTYPE || is_meta(b, i))
+			continue;
+		bool has;
+		tensor parts[MAX_RANKS];
+		for (int r = 0; r < b->k; r++)
+			parts[r] = p[r].val[p[r].din[i]];
+		v.dtype = p[0].g->values[p[0].din[i]].dtype;
+		if (!denotes(b, &v, &b->din[i], parts, tt_axis_type_dual(tin[i], &has)))
+			return i;
+	}
+	return -1;
+}
+
+static bool has_gradient(const bench *b)
+{
+	bool out = false;
+	for (int o = 0; o < b->node->nout; o++)
+		out |= b->g->values[b->node->out[o]].gdtype != TT_NODTYPE;
+	return out && b->op->vjp;
+}
+
+/* Every output's parts denote the whole in some way: cand[o], as out_candidates. */
+static bool forward_types(bench *b, const tt_axis_type *tin, unsigned *cand)
+{
+	part p[MAX_RANKS];
+	for (int r = 0; r < b->k; r++)
+		if (!part_forward(b, r, tin, &p[r]))
+			return false;
+	for (int o = 0; o < b->node->nout; o++)
+		if (!(cand[o] = out_candidates(b, o, p)))
+			return false;
+	return true;
+}
+
+/* Some choice of output types makes the gradient right too. Where there are several outputs they have one type (moves), or only the first
+ * has a gradient. */
+static bool gradient_types(bench *b, const tt_axis_type *tin, const unsigned *cand)
+{
+	static const tt_axis_type choice[] = {{.type = TT_R}, {.type = TT_I}, {.type = TT_P}, {.type = TT_S}, {.type = TT_S, .dim = 1}};
+	static const unsigned bit[] = {1, 1, 2, 8, 16};
+	for (int c = 0; c < TT_COUNT(choice); c++) {
+		tt_axis_type tout[MAX_OUT];
+		for (int o = 0; o < b->node->nout; o++)
+			tout[o] = choice[c];
+		if ((cand[0] & bit[c]) && gradient_fault(b, tin, tout) == -1)
+			return true;
+	}
+	return !has_gradient(b);
+}
+
+static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v *in, tt_v out)
+{
+	part p[MAX_RANKS];
+	tt_axis_type tout[MAX_OUT];
+	bool open = false, i_in = false, open_cotangent = false;
+	for (int i = 0; i < b->node->nin; i++) {
+		open |= b->node->in[i] && tin[i].type == TT_P && b->g->values[b->node->in[i]].dtype != TT_ACC;
+		i_in |= tin[i].type == TT_I;
+	}
+	if (b->exact && open)
+		return; /* rounded terms sum to the value in real numbers only */
+	b->accepted++;
+	for (int r = 0; r < b->k; r++)
+		if (!part_forward(b, r, tin, &p[r])) {
+			report(b, tin, "accepted, but rank %d has no node to run: %s", r, p[r].g->error ? p[r].g->error : "lines of K/V are missing");
+			return;
+		}
+	for (int o = 0; o < b->node->nout; o++) {
+		const tt_value *v = &b->g->values[b->node->out[o]];
+		tensor parts[MAX_RANKS];
+		for (int r = 0; r < b->k; r++)
+			parts[r] = p[r].val[tt_out(p[r].out, o)];
+		tout[o] = g->values[tt_out(out, o)].layout.ax[0];
+		open_cotangent |= tout[o].type == TT_R && v->gdtype != TT_NODTYPE && v->gdtype != TT_ACC;
+		tt_buf s = {0};
+		tt_axis_type_print(tout[o], &s);
+		if (!denotes(b, v, &b->out[o], parts, tout[o]))
+			report(b, tin, "accepted, and output %d is called %s, but its parts do not denote the result", o, s.s);
+		if (tout[o].type == TT_I && !i_in)
+			report(b, tin, "output %d is called I, though no input is", o);
+		tt_buf_fini(&s);
+	}
+	if (!has_gradient(b))
+		return;
+	tt_v din[MAX_IN] = {0};
+	if (!typed_backward(b, g, out, din)) {
+		/* A cotangent that is P and no acc meets no op but moves: a value that needs a gradient must be I or S there. And a dim that is
+		 * never contracted in shards (D, head_dim) may be sharded as long as no gradient has to cross it. */
+		if (!open_cotangent && !strstr(g->error, "takes no sum over"))
+			report(b, tin, "forward is accepted, backward is not: %s", g->error);
+		b->back_refused++;
+		return;
+	}
+	for (int i = 0; i < b->node->nin; i++) {
+		if (!din[i] || g->values[in[i]].gdtype == TT_NODTYPE || is_meta(b, i))
+			continue;
+		bool has;
+		tt_axis_type want = tt_axis_type_dual(tin[i], &has), got = g->values[din[i]].layout.ax[0];
+		if (tt_axis_type_eq(want, got))
+			continue;
+		tt_buf s = {0};
+		tt_axis_type_print(got, &s);
+		report(b, tin, "the gradient of input %d is called %s, not the dual", i, s.s);
+		tt_buf_fini(&s);
+		return;
+	}
+	if (b->exact && open_cotangent)
+		return;
+	b->checked_back++;
+	int fault = gradient_fault(b, tin, tout);
+	if (fault != -1)
+		report(b, tin, fault == -2 ? "accepted, but no rank can run the backward" : "accepted, but the gradient of input %d is wrong", fault);
+}
+
+/* `no_forward`: known, of all typings that differ only in I and R: some output's parts denote the result in no way. */
+static void check_typing(bench *b, const tt_axis_type *tin, bool *no_forward, int64_t *hits)
+{
+	if ((b->op == &tt_op_split_tokens || b->op == &tt_op_concat_tokens))
+		for (int i = 0; i < b->node->nin; i++)
+			if (tin[i].type == TT_S && tin[i].dim == 0)
+				return; /* a chunk of a rank's own tokens: the case `chunks` */
+	bool ok = accepts(b, tin);
+	if (!ok && b->exact)
+		return;
+	tt_mark m = tt_arena_push(b->a);
+	tt_graph *g = NULL;
+	tt_v in[MAX_IN], out = 0;
+	if (ok || b->rejected % 61 == 0 || b->rejected < 2000)
+		out = typed(b, tin, &g, in);
+	if (ok) {
+		check_accepted(b, tin, g, in, out);
+		tt_arena_pop(b->a, m);
+		return;
+	}
+	if (g)
+		check_text(b, g, tin);
+	b->rejected++;
+	for (int i = 0; i < TT_COUNT(patterns); i++)
+		if (patterns[i].match(b, tin)) {
+			hits[i]++;
+			b->reviewed++;
+			tt_arena_pop(b->a, m);
+			return;
+		}
+	unsigned cand[MAX_OUT];
+	*no_forward = *no_forward || !forward_types(b, tin, cand);
+	if (!*no_forward && gradient_types(b, tin, cand))
+		report(b, tin, "rejected although types exist, and on no reviewed list");
+	tt_arena_pop(b->a, m);
+}
+
+/* Values of the whole: every node of the sample, then the cotangents and the gradient. False: no such sample. */
+static bool prepare(bench *b, const tt_op *base, int which)
+{
+	tt_graph *g = tt_graph_new(b->a, NULL, !b->exact);
+	if (!base->sample(g, which))
+		return false;
+	if (!TT_CHECK_OK(b->t, tt_graph_check(g)))
+		return false;
+	tensor *val = TT_NEWN(b->a, tensor, g->nvalues);
+	b->g = g;
+	b->node = NULL;
+	for (tt_v v = 1; v < g->nvalues; v++)
+		if (g->values[v].kind == TT_INPUT) {
+			val[v] = tensor_like(b, &g->values[v]);
+			fill_input(b, &g->values[v], &val[v]);
+		}
+	for (int64_t i = 0; i < g->nnodes; i++) {
+		run_node(b, g, &g->nodes[i], val);
+		if (g->nodes[i].op == base)
+			b->node = &g->nodes[i];
+	}
+	TT_ASSERT(b->node && b->node->nin <= MAX_IN && b->node->nout <= MAX_OUT, "%s", base->name);
+	static const tt_axis_type all_r[MAX_IN] = {{0}};
+	for (int i = 0; i < b->node->nin; i++)
+		b->in[i] = val[b->node->in[i]];
+	for (int o = 0; o < b->node->nout; o++) {
+		tt_value v = g->values[b->node->out[o]];
+		b->out[o] = val[b->node->out[o]];
+		v.dtype = v.gdtype;
+		b->dout[o] = tensor_like(b, &v);
+		fill_random(b, &b->dout[o]);
+	}
+	part p;
+	if (has_gradient(b)) {
+		TT_ASSERT(part_forward(b, -1, all_r, &p) && part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
+		for (int i = 0; i < b->node->nin; i++)
+			if (p.din[i])
+				b->din[i] = p.val[p.din[i]];
+	}
+	return true;
+}
+
+/* All typings of all samples of `base` under the rule of `op`. */
+static void enumerate(bench *b, const tt_op *base, const tt_op *op, int64_t *hits)
+{
+	for (int config = 0; config < 8; config++) {
+		b->exact = config & 4;
+		b->rows = config & 2;
+		b->k = 2 + (config & 1);
+		b->op = base;
+		for (int which = 0;; which++) {
+			tt_mark m = tt_arena_push(b->a);
+			b->seed = 11;
+			bool there = prepare(b, base, which);
+			b->op = op;
+			tt_axis_type opt[MAX_IN][MAX_OPTIONS], tin[MAX_IN];
+			int nopt[MAX_IN], at[MAX_IN] = {0}, i = 0;
+			int64_t all = 1;
+			for (int k = 0; there && k < b->node->nin; k++)
+				all *= nopt[k] = options_of(b, k, opt[k]);
+			bool *no_forward = TT_NEWN(b->a, bool, all);
+			while (there && i < b->node->nin) {
+				int64_t number = 0; /* of the typing with I read as R */
+				for (int k = b->node->nin - 1; k >= 0; k--) {
+					tin[k] = opt[k][at[k]];
+					number = number * nopt[k] + (tin[k].type == TT_I ? 0 : at[k]);
+				}
+				check_typing(b, tin, &no_forward[number], hits);
+				for (i = 0; i < b->node->nin && ++at[i] == nopt[i]; i++)
+					at[i] = 0;
+			}
+			tt_arena_pop(b->a, m);
+			if (!there)
+				break;
+		}
+	}
+}
+
+static void case_enumerate(tt_test *t)
+{
+	int64_t hits[TT_COUNT(patterns)] = {0}, accepted = 0, backs = 0;
+	for (int i = 0; tt_ops[i]; i++) {
+		const tt_op *op = tt_ops[i];
+		if (op == &tt_op_convert)
+			continue;
+		bench b = {.t = t, .a = t->arena};
+		double start = tt_now();
+		enumerate(&b, op, op, hits);
+		accepted += b.accepted;
+		backs += b.checked_back;
+		TT_CHECK_MSG(t, b.accepted > 0, "%s: no typing is accepted", op->name);
+		if (getenv("TT_LAYOUT_VERBOSE"))
+			fprintf(stderr, "%-14s accepted %5lld rejected %7lld reviewed %7lld backward refused %4lld checked %4lld  %.2f s\n", op->name,
+				(long long)b.accepted, (long long)b.rejected, (long long)b.reviewed, (long long)b.back_refused, (long long)b.checked_back,
+				tt_now() - start);
+	}
+	for (int i = 0; i < TT_COUNT(patterns); i++)
+		TT_CHECK_MSG(t, hits[i] > 0, "no typing matches the reviewed pattern %s any more", patterns[i].name);
+	TT_CHECK(t, accepted > 0 && backs > 0);
+}
+
+const tt_case tt_suite_layout[] = {
+	{"enumerate", case_enumerate, TT_TIER_QUICK},
+	{0},
+};

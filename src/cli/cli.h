@@ -8,6 +8,11 @@ typedef struct tt_command {
 	const char *name, *usage, *doc;
 	tt_status (*run)(int argc, const char *const *argv);
 } tt_command;
+extern const tt_command tt_commands[]; /* ended by a NULL name */
+typedef struct tt_short_flag { const char *shorthand, *key, *doc; } tt_short_flag;
+extern const tt_short_flag tt_short_flags[];
+void tt_cli_help(tt_buf *b); /* what titan --help prints */
+void tt_cli_doc(tt_buf *b);  /* docs/cli.md */
 
 tt_status tt_cmd_train(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_config(int argc, const char *const *argv) TT_CHECKED;

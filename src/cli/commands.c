@@ -13,10 +13,6 @@ void tt_cli_print(const char *text)
 /* One optional path, then flags; short spellings of the debug keys that everybody types. */
 static tt_status split_args(tt_arena *a, int argc, const char *const *argv, const char **path, int *nflags, const char ***flags)
 {
-	static const struct { const char *shorthand, *key; } shorts[] = {
-		{ "--dump=", "--debug.dump=" }, { "--kernels=", "--debug.kernels=" }, { "--isa=", "--debug.isa=" }, { "--numerics=", "--debug.numerics=" },
-		{ "--threads=", "--hardware.threads=" },
-	};
 	*path = NULL;
 	*nflags = 0;
 	*flags = TT_NEWN(a, const char *, argc + 1);
@@ -28,9 +24,11 @@ static tt_status split_args(tt_arena *a, int argc, const char *const *argv, cons
 			*path = s;
 			continue;
 		}
-		for (int k = 0; k < TT_COUNT(shorts); k++)
-			if (!strncmp(s, shorts[k].shorthand, strlen(shorts[k].shorthand)))
-				s = tt_arena_printf(a, "%s%s", shorts[k].key, s + strlen(shorts[k].shorthand));
+		for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
+			if (!strncmp(s, f->shorthand, strlen(f->shorthand))) {
+				s = tt_arena_printf(a, "%s%s", f->key, s + strlen(f->shorthand));
+				break;
+			}
 		(*flags)[(*nflags)++] = s;
 	}
 	return TT_OK;

@@ -263,6 +263,14 @@ tt_labels tt_labels_parse(const tt_op *op)
 	}
 }
 
+static bool same_extents(const tt_value *a, const tt_value *b)
+{
+	bool same = a->ndim == b->ndim;
+	for (int d = 0; same && d < a->ndim; d++)
+		same = a->dim[d].n == b->dim[d].n;
+	return same;
+}
+
 /* Dims of the outputs from the labels; extents that stand under one letter must agree. */
 static bool infer_labels(tt_graph *g, const tt_op *op, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
@@ -273,6 +281,10 @@ static bool infer_labels(tt_graph *g, const tt_op *op, int nin, const tt_value *
 		if (!in[i])
 			continue;
 		const tt_label *lab = tt_label_in(&l, i);
+		if (lab->any && op->nin_max >= 0 && !same_extents(in[0], in[i])) { /* the parts of a variadic op differ in lines */
+			tt_graph_fail(g, "%s: input %d, %s, has not the dims of %s", op->name, i, in[i]->name, in[0]->name);
+			return false;
+		}
 		if (lab->any || (lab->meta && !lab->n))
 			continue;
 		if (in[i]->ndim != lab->n) {
@@ -386,7 +398,21 @@ bool tt_node_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, cons
 	return !op->infer || op->infer(g, op, attr, nin, in, nout, out);
 }
 
-tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role)
+/* The name of output i: `role`, else the op's own; "=NAME" is taken as it is, other roles stand under the scope. Of an op with any number
+ * of outputs they are numbered. */
+static const char *output_name(tt_graph *g, const tt_op *op, int i, const char *role)
+{
+	bool many = op->nout < 0;
+	const char *r = role && (i == 0 || many) ? role : op->outs ? op->outs[many ? 0 : i] : op->name;
+	const char *scope = r[0] == '=' ? "" : g->scope;
+	r += r[0] == '=';
+	if (many)
+		return tt_arena_printf(g->arena, "%s%s%s.%d", scope, scope[0] ? "." : "", r, i);
+	return tt_arena_printf(g->arena, "%s%s%s", scope, scope[0] ? "." : "", r);
+}
+
+/* `names`, if given, are the outputs' names as they are (copies). */
+static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role, const char *const *names)
 {
 	if (g->status != TT_OK)
 		return 0;
@@ -413,14 +439,7 @@ tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, cons
 	n.in = ids;
 	n.out = ids + nin;
 	for (int i = 0; i < nout; i++) {
-		const char *r = (i == 0 && role) ? role : op->outs && op->nout > 0 ? op->outs[i] : op->outs ? op->outs[0] : op->name;
-		char name[320];
-		/* "=NAME" is taken as it is; other roles stand under the scope. */
-		if (r[0] == '=')
-			snprintf(name, sizeof name, "%s", r + 1);
-		else
-			snprintf(name, sizeof name, "%s%s%s", g->scope, g->scope[0] ? "." : "", r);
-		vout[i].name = unique_name(g, name);
+		vout[i].name = unique_name(g, names ? names[i] : output_name(g, op, i, role));
 		vout[i].kind = TT_TEMP;
 		vout[i].def = (int32_t)g->nnodes;
 		vout[i].state = -1;
@@ -428,6 +447,11 @@ tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, cons
 	}
 	TT_PUSH(g->arena, g->nodes, g->nnodes, g->cap_nodes, n);
 	return n.out[0];
+}
+
+tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role)
+{
+	return add_node(g, op, attr, nin, in, nout, role, NULL);
 }
 
 tt_v tt_node_add(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, const char *role)
@@ -472,8 +496,10 @@ void tt_copy_node(tt_copy *c, const tt_node *n)
 	snprintf(g->scope, sizeof g->scope, "%s", n->scope);
 	/* Names are taken over as they are, whatever made them. */
 	int64_t first = g->nvalues;
-	const char *role = tt_arena_printf(g->arena, "=%s", c->from->values[n->out[0]].name);
-	tt_v out = tt_node_add_n(g, n->op, n->attr, n->nin, in, n->nout, role);
+	const char *names[TT_MAX_IO];
+	for (int i = 0; i < n->nout; i++)
+		names[i] = c->from->values[n->out[i]].name;
+	tt_v out = add_node(g, n->op, n->attr, n->nin, in, n->nout, NULL, names);
 	for (int i = 0; i < n->nout; i++)
 		c->map[n->out[i]] = tt_out(out, i);
 	TT_ASSERT(!out || out == first, "copied outputs are consecutive");

@@ -51,13 +51,6 @@ typedef struct job {
 	uint64_t vmax;
 } job;
 
-static real *take(real **at, int64_t n)
-{
-	real *p = *at;
-	*at += n;
-	return p;
-}
-
 static unit unit_of(const job *g, int64_t i, int lane)
 {
 	const att *a = &g->a;

@@ -61,6 +61,14 @@ static att att_of(const tt_call *c, int tables)
 	return a;
 }
 
+/* The next n reals of a lane's scratch. */
+static real *take(real **at, int64_t n)
+{
+	real *p = *at;
+	*at += n;
+	return p;
+}
+
 /* First position that a query at `p` sees; it sees [first, p]. */
 static int64_t first_seen(const att *a, int64_t p) { return a->window && p >= a->window ? p - a->window + 1 : 0; }
 

@@ -32,9 +32,9 @@
 enum {
 	WIDE = 64,          /* features of a panel */
 	LINES = 6,          /* lines of a tile */
-	SUB = 48,           /* lines that share scratch tiles */
+	SUB = 24,           /* lines that share scratch tiles */
+	SEGMENTS = 8,       /* scratch tiles that are joined */
 	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
-	LEVELS = 4,         /* open sums of the tree over 8 segments */
 	CHUNK_F32 = 1024,   /* contraction of one call, so that 64 columns of a panel take 256 KiB */
 	CHUNK_BF16 = 2048,
 };
@@ -95,9 +95,8 @@ static inline void call_tile(tile_kind kind, tile t, const void *a, const void *
 /* A piece of the contraction that one call takes. */
 typedef struct span {
 	int64_t k0, n;
+	int segment;
 	bool begin;  /* first of its segment */
-	bool end;    /* last of its segment */
-	int joins;   /* levels of the tree that close after it */
 	tile direct[LINES + 1], scratch[LINES + 1];
 } span;
 
@@ -111,6 +110,7 @@ typedef struct forward {
 	tile_kind kind_direct;
 	bool direct;     /* full panels are written straight to Y */
 	int threads;
+	int nseg; /* 1 or SEGMENTS */
 	int nspans;
 	span *spans;
 } forward;
@@ -172,7 +172,7 @@ static tt_format forward_format(const tt_kernel_case *c, int i)
 
 static size_t forward_scratch(const tt_kernel_case *c)
 {
-	return (size_t)TT_MAX(c->threads, 1) * LEVELS * SUB * WIDE * sizeof(float);
+	return (size_t)TT_MAX(c->threads, 1) * SEGMENTS * SUB * WIDE * sizeof(float);
 }
 
 static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512, const void **out)
@@ -191,18 +191,16 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512,
 
 	const int64_t whole[2] = {0, f->k};
 	const tt_ints *s = dx ? NULL : &((const tt_attr_linear *)c->attr)->segments;
-	int nseg = s && s->n ? 8 : 1;
-	const int64_t *edge = nseg == 8 ? s->v : whole;
+	int nseg = f->nseg = s && s->n ? SEGMENTS : 1;
+	const int64_t *edge = nseg == SEGMENTS ? s->v : whole;
 	int64_t most = f->bf16 ? CHUNK_BF16 : CHUNK_F32, pair = f->bf16 ? 2 : 1, nspans = 0, cap = 0;
 	for (int i = 0; i < nseg; i++) {
 		/* Equal chunks, in whole pairs; an empty segment is one empty span. */
 		int64_t units = (edge[i + 1] - edge[i]) / pair, cuts = TT_MAX(1, tt_ceil_div(units * pair, most));
 		for (int64_t j = 0; j < cuts; j++) {
-			span p = {.begin = j == 0, .end = j == cuts - 1};
+			span p = {.segment = i, .begin = j == 0};
 			p.k0 = edge[i] + tt_deal(units, j, cuts) * pair;
 			p.n = edge[i] + tt_deal(units, j + 1, cuts) * pair - p.k0;
-			for (int up = i; p.end && (up & 1); up >>= 1)
-				p.joins++;
 			TT_PUSH(a, f->spans, nspans, cap, p);
 		}
 	}
@@ -238,12 +236,6 @@ static tt_status forward_plan_avx512(const tt_kernel_case *c, tt_arena *a, const
 	return TT_OK;
 }
 
-static WIDER void add_lines(int64_t lines, float *restrict a, const float *restrict b)
-{
-	for (int64_t i = 0; i < lines * WIDE; i++)
-		a[i] += b[i];
-}
-
 static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *restrict b)
 {
 	if (bias->dtype == TT_BF16)
@@ -253,14 +245,21 @@ static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *r
 		memcpy(b, (const float *)bias->p + n0, (size_t)nn * sizeof(float));
 }
 
-/* v[lines][64] to Y at `y`, bias added, rounded once. */
+/* v[nseg][SUB][64] to Y at `y`: segments joined, bias added, rounded once. */
 static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, const float *restrict v, const float *restrict bias,
-				void *y)
+				void *restrict y)
 {
+	enum { S = SUB * WIDE };
 	for (int64_t i = 0; i < lines; i++, v += WIDE) {
 		float t[WIDE];
 		for (int j = 0; j < WIDE; j++)
-			t[j] = bias ? v[j] + bias[j] : v[j];
+			t[j] = v[j];
+		if (f->nseg == SEGMENTS)
+			for (int j = 0; j < WIDE; j++)
+				t[j] = ((v[j] + v[j + S]) + (v[j + 2 * S] + v[j + 3 * S])) +
+				       ((v[j + 4 * S] + v[j + 5 * S]) + (v[j + 6 * S] + v[j + 7 * S]));
+		for (int j = 0; bias && j < WIDE; j++)
+			t[j] += bias[j];
 		for (int j = 0; f->rounded && j < WIDE; j++)
 			t[j] += 0;
 		if (f->out == TT_BF16) {
@@ -303,21 +302,16 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 	uint8_t *y = g->y + (m0 * f->n + panel * WIDE) * ysize;
 	tile_kind kind = direct ? f->kind_direct : f->kind;
 	int64_t step = direct ? f->n * ysize : WIDE * (int64_t)sizeof(float);
-	int level = 0;
 	for (int s = 0; s < f->nspans; s++) {
 		const span *p = &f->spans[s];
 		const tile *tiles = direct ? p->direct : p->scratch;
-		if (p->begin)
-			level++;
-		uint8_t *to = direct ? y : (uint8_t *)(scratch + (level - 1) * SUB * WIDE);
+		uint8_t *to = direct ? y : (uint8_t *)(scratch + p->segment * SUB * WIDE);
 		const uint8_t *panel_w = w + p->k0 * WIDE * esize, *line_x = x + p->k0 * esize;
 		if (p->n == 0)
 			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
 		else
 			for (int64_t i = 0; i < lines; i += LINES)
 				call_tile(kind, tiles[TT_MIN(LINES, lines - i)], panel_w, line_x + i * f->k * esize, to + i * step);
-		for (int j = 0; j < p->joins; j++, level--)
-			add_lines(lines, scratch + (level - 2) * SUB * WIDE, scratch + (level - 1) * SUB * WIDE);
 	}
 	if (!direct)
 		store_scratch(f, lines, nn, scratch, bias, y);
@@ -330,7 +324,7 @@ static void forward_task(void *ctx, int64_t task, int lane)
 	const forward_job *g = ctx;
 	int64_t m0 = task / g->groups * g->block, m1 = TT_MIN(g->lines, m0 + g->block);
 	int64_t p0 = task % g->groups * g->group, p1 = TT_MIN(g->panels, p0 + g->group);
-	float *scratch = g->scratch + lane * LEVELS * SUB * WIDE, bias[WIDE] = {0};
+	float *scratch = g->scratch + lane * SEGMENTS * SUB * WIDE, bias[WIDE] = {0};
 	for (int64_t p = p0; p < p1; p++) {
 		if (g->bias)
 			load_bias(g->bias, p * WIDE, TT_MIN(WIDE, g->f->n - p * WIDE), bias);

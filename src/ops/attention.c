@@ -115,6 +115,20 @@ static bool heads_agree(tt_graph *g, const tt_attr_attention *a, const tt_value 
 	return true;
 }
 
+/* A position and a sequence for each token of q, a line for each of k. */
+static bool tables_agree(tt_graph *g, const tt_value *const *in, const tt_value *const *table)
+{
+	for (int i = 0; i < 4; i++) {
+		const tt_value *like = in[i == 3];
+		if (table[i]->ndim == 1 && (i == 2 || table[i]->dim[0].n == like->dim[0].n))
+			continue;
+		tt_graph_fail(g, "attention: %s does not have an entry for each of the %lld tokens of %s", table[i]->name, (long long)like->dim[0].n,
+			      like->name);
+		return false;
+	}
+	return true;
+}
+
 static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)nin, (void)nout;
@@ -122,6 +136,8 @@ static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int 
 	if (!heads_agree(g, a, in[0], in[1], in[2]) || !tt_infer_val(g, op, in[0]))
 		return false;
 	int64_t heads = in[0]->dim[1].n / a->head_dim;
+	if (!tables_agree(g, in, in + 3))
+		return false;
 	for (int i = 0; i < 2; i++) {
 		out[i].ndim = 2;
 		out[i].dim[0] = in[0]->dim[0];
@@ -255,8 +271,17 @@ const tt_op tt_op_attention = {
 static bool attention_bwd_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)nin, (void)op;
-	if (!heads_agree(g, attr, in[0], in[1], in[2]))
+	const tt_attr_attention *a = attr;
+	if (!heads_agree(g, a, in[0], in[1], in[2]) || !tables_agree(g, in, in + 6))
 		return false;
+	int64_t heads = in[0]->dim[1].n / a->head_dim;
+	for (int i = 3; i < 6; i++) { /* o, lse, do */
+		int64_t width = i == 4 ? heads : heads * a->v_head_dim;
+		if (in[i]->ndim == 2 && in[i]->dim[0].n == in[0]->dim[0].n && in[i]->dim[1].n == width)
+			continue;
+		tt_graph_fail(g, "attention_bwd: %s must be [%lld, %lld]", in[i]->name, (long long)in[0]->dim[0].n, (long long)width);
+		return false;
+	}
 	for (int i = 0; i < nout; i++) {
 		out[i].ndim = in[i]->ndim;
 		memcpy(out[i].dim, in[i]->dim, sizeof out[i].dim);

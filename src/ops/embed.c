@@ -43,18 +43,20 @@ const tt_op tt_op_embedding = {
 	.attrs = vocab_attrs, .attr_size = sizeof(tt_attr_vocab), .infer = embedding_infer, .vjp = embedding_vjp, .sample = embedding_sample,
 };
 
-/* The table itself is an input for its dims and layout alone: which lines this rank's gradient has. */
+/* The table itself is an input for its dims and layout alone: which lines and columns this rank's gradient has. */
 static bool embedding_dw_spmd(const tt_typing *t)
 {
-	tt_axis_type w = t->tin[2], dy = t->tin[1];
+	tt_axis_type w = t->tin[2], dy = t->tin[1], whole = { .type = TT_R };
 	if (w.type == TT_S && w.dim == 0) {
-		if (dy.type != TT_R)
-			return tt_typing_reject(t, 1, "needs R beside a table sharded by vocabulary");
+		for (int i = 0; i < 2; i++)
+			if (t->tin[i].type != TT_R)
+				return tt_typing_reject(t, i, "needs R beside a table sharded by vocabulary");
 		t->tout[0] = w;
 		return true;
 	}
-	if (w.type != TT_R && !tt_axis_type_eq(w, dy))
-		return tt_typing_reject(t, 2, "needs the type of %s", t->in[1]->name);
+	bool by_tokens = dy.type == TT_S && dy.dim == 0;
+	if (!tt_axis_type_eq(w, by_tokens ? whole : dy))
+		return tt_typing_reject(t, 2, by_tokens ? "needs R beside %s sharded by tokens" : "needs the type of %s", t->in[1]->name);
 	tt_typing u = *t;
 	u.nin = 2;
 	return tt_spmd_by_labels(&u);

@@ -28,7 +28,10 @@ tt_v tt_accumulate(tt_graph *g, tt_v state, tt_v term, bool first)
 		return 0;
 	tt_attr_accumulate a = { first };
 	tt_v in[] = { state, term };
-	return tt_node_add(g, &tt_op_accumulate, &a, 2, in, tt_arena_printf(g->arena, "=%s+", tt_value_get(g, state)->name));
+	/* Every version of a state is called NAME+, the later ones NAME+#2 and so on. */
+	const char *name = tt_value_get(g, state)->name, *plus = strchr(name, '+');
+	int n = plus ? (int)(plus - name) : (int)strlen(name);
+	return tt_node_add(g, &tt_op_accumulate, &a, 2, in, tt_arena_printf(g->arena, "=%.*s+", n, name));
 }
 
 static bool accumulate_sample(tt_graph *g, int which)

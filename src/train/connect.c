@@ -156,6 +156,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : (int)TT_MAX(1, cores);
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
+	o.dump_after = cfg->debug.dump_after;
 	*out = o;
 	return TT_OK;
 }

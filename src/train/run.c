@@ -100,8 +100,14 @@ tt_status tt_train_run(const tt_config *cfg, tt_train_io *io)
 	tt_trainer *t = NULL;
 	io->valid_bits = __builtin_nan("");
 	tt_status s = tt_run_options_from_config(a, cfg, &o);
-	if (s == TT_OK)
+	tt_buf passes = { 0 };
+	if (s == TT_OK) {
+		o.dump_out = &passes;
 		s = tt_trainer_create(&o, &t);
+	}
+	if (passes.s && io->print)
+		io->print(passes.s);
+	tt_buf_fini(&passes);
 	if (s == TT_OK) {
 		tt_data_info d = tt_data_describe(tt_trainer_data(t));
 		io->valid_documents = d.valid_documents;

@@ -46,6 +46,8 @@ typedef struct tt_run_options {
 	int64_t nonfinite_max_skips;
 	tt_exec_options exec;
 	const char *weights;   /* safetensors to start from; NULL: initial values by rule */
+	tt_strings dump_after; /* passes whose result is printed into *dump_out */
+	tt_buf *dump_out;
 } tt_run_options;
 
 /* Reads a config into run options: flavor or config.json, overrides, data, everything. Checks what needs several keys at once. */

@@ -34,14 +34,26 @@ int64_t tt_trainer_params(const tt_trainer *t)
 	return n;
 }
 
+static void dump_after(tt_trainer *t, const char *pass, const tt_graph *g)
+{
+	for (int i = 0; i < t->o.dump_after.n && t->o.dump_out; i++)
+		if (!strcmp(t->o.dump_after.items[i], pass)) {
+			tt_buf_printf(t->o.dump_out, "# after %s\n", pass);
+			tt_graph_print(g, t->o.dump_out);
+		}
+}
+
 /* The passes that fit graphs to this machine and these numerics. */
 static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
 {
 	const tt_exec_options *e = &t->o.exec;
 	if (e->numerics == TT_FAST && !e->f64) {
 		TT_TRY(tt_pass_fold_rounds(g, t->arena, &g));
-		if (!e->kernels_ref)
+		dump_after(t, "fold_rounds", g);
+		if (!e->kernels_ref) {
 			TT_TRY(tt_pass_formats(g, e->isa, TT_MAX(1, e->threads), t->arena, &g));
+			dump_after(t, "formats", g);
+		}
 	}
 	*out = g;
 	return TT_OK;
@@ -54,10 +66,14 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	tt_model_options m = { .compute = o->compute, .t_max = o->tokens_per_microbatch, .seqs_max = o->tokens_per_microbatch,
 			       .loss_chunks = o->loss_chunks, .context_length = o->data.context_length };
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->model));
+	dump_after(t, "model", t->model->g);
 	tt_graph *g;
 	TT_TRY(tt_pass_partition(t->model->g, &one, t->arena, &g));
+	dump_after(t, "partition", g);
 	TT_TRY(tt_autodiff(g, &tt_autodiff_builders, t->arena, &g));
+	dump_after(t, "autodiff", g);
 	TT_TRY(tt_optim_build(g, &o->optim, t->arena, &g));
+	dump_after(t, "optimizer", g);
 	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
 	TT_TRY(lower(t, g, &t->train));
 
@@ -67,6 +83,7 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->eval_model));
 	TT_TRY(tt_pass_partition(t->eval_model->g, &one, t->arena, &g));
 	TT_TRY(tt_pass_eval(g, t->arena, &g));
+	dump_after(t, "eval", g);
 	return lower(t, g, &t->eval);
 }
 

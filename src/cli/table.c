@@ -1,0 +1,76 @@
+/* table.c: the commands. Help, exit codes and docs/cli.md follow from it. */
+#include "cli/cli.h"
+
+const tt_command tt_commands[] = {
+	{ "train", "titan train CONFIG [FLAGS]", "train as the config says", tt_cmd_train },
+	{ "demo", "titan demo [CONFIG] [FLAGS]", "train on the C headers of this machine, then compare with gzip and xz on held-out ones", tt_cmd_demo },
+	{ "config", "titan config [CONFIG] [FLAGS] | titan config --doc", "print the resolved config, or the reference of all keys", tt_cmd_config },
+	{ "ops", "titan ops", "print the op table", tt_cmd_ops },
+	{ NULL, NULL, NULL, NULL },
+};
+
+/* Flags that everybody types have a short spelling. */
+const tt_short_flag tt_short_flags[] = {
+	{ "--dump=", "--debug.dump=", "graph, program, memory: print it before the first step" },
+	{ "--kernels=", "--debug.kernels=", "fast or ref" },
+	{ "--isa=", "--debug.isa=", "auto, avx512, avx2, ref" },
+	{ "--numerics=", "--debug.numerics=", "fast or exact" },
+	{ "--threads=", "--hardware.threads=", "compute threads; never changes a bit" },
+	{ NULL, NULL, NULL },
+};
+
+static const struct { int code; const char *doc; } exit_codes[] = {
+	{ 0, "done" }, { 1, "failed" }, { 2, "wrong usage or config" }, { 3, "stopped when asked to" },
+};
+
+int tt_cli_exit_code(tt_status s)
+{
+	switch (s) {
+	case TT_OK:
+		return 0;
+	case TT_ERR_USAGE:
+		return 2;
+	case TT_ERR_STOP:
+		return 3;
+	case TT_ERR_IO:
+	case TT_ERR_FORMAT:
+	case TT_ERR_TYPE:
+	case TT_ERR_MEMORY:
+	case TT_ERR_NUMERIC:
+	case TT_ERR_COMM:
+		return 1;
+	}
+	return 1;
+}
+
+void tt_cli_help(tt_buf *b)
+{
+	tt_buf_str(b, "titan: train language models\n\n");
+	for (const tt_command *c = tt_commands; c->name; c++)
+		tt_buf_printf(b, "  %-52s %s\n", c->usage, c->doc);
+	tt_buf_str(b, "\nFLAGS are --section.key=value for any config key (titan config --doc lists them), or in short\n\n");
+	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
+		tt_buf_printf(b, "  %-12s for %-20s %s\n", f->shorthand, f->key, f->doc);
+	tt_buf_str(b, "\nExit codes:");
+	for (int i = 0; i < TT_COUNT(exit_codes); i++)
+		tt_buf_printf(b, "%s %d %s", i ? "," : "", exit_codes[i].code, exit_codes[i].doc);
+	tt_buf_str(b, ".\n");
+}
+
+void tt_cli_doc(tt_buf *b)
+{
+	tt_buf_str(b, "# Commands\n\nMade by `titan help --doc`.\n\n| command | what it does |\n|---|---|\n");
+	for (const tt_command *c = tt_commands; c->name; c++) {
+		tt_buf_str(b, "| `");
+		for (const char *s = c->usage; *s; s++)
+			tt_buf_printf(b, "%s%c", *s == '|' ? "\\" : "", *s);
+		tt_buf_printf(b, "` | %s |\n", c->doc);
+	}
+	tt_buf_str(b, "\n`FLAGS` are `--section.key=value` for any key of [config.md](config.md); the last one wins. In short:\n\n| flag | for | |\n|---|---|---|\n");
+	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
+		tt_buf_printf(b, "| `%s` | `%s` | %s |\n", f->shorthand, f->key, f->doc);
+	tt_buf_str(b, "\n| exit code | |\n|---|---|\n");
+	for (int i = 0; i < TT_COUNT(exit_codes); i++)
+		tt_buf_printf(b, "| %d | %s |\n", exit_codes[i].code, exit_codes[i].doc);
+	tt_buf_str(b, "\nErrors go to standard error in one line; with `TITAN_TRAIL` in the environment, the source lines they passed follow.\n");
+}
