@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 
+#include "ckpt/safetensors.h"
 #include "model/hf.h"
 
 #include <jansson.h>
@@ -251,6 +252,7 @@ static void golden(tt_test *t)
 {
 	if (access("tests/golden/base/config.json", R_OK) != 0)
 		TT_SKIP(t, "tests/golden/base/config.json is not here");
+	int stored = 0;
 	for (int i = 0; i < TT_COUNT(CASES); i++) {
 		tt_llama_config c, old;
 		if (!TT_CHECK_OK(t, golden_config(t, CASES[i], "config.json", &c)) || !TT_CHECK_OK(t, golden_config(t, CASES[i], "config_v4.json", &old)))
@@ -267,7 +269,20 @@ static void golden(tt_test *t)
 		TT_CHECK_MSG(t, (int64_t)json_object_size(json_object_get(expect, "grad_norms")) == tensors, "%s: not %lld tensors", CASES[i],
 			(long long)tensors);
 		json_decref(expect);
+		/* As many numbers as the weights that were stored with it. */
+		tt_st *st = NULL;
+		const char *weights = tt_arena_printf(t->arena, "tests/golden/%s/model.safetensors", CASES[i]);
+		if (access(weights, R_OK) == 0 && TT_CHECK_OK(t, tt_st_open(t->arena, weights, &st))) {
+			int64_t n = 0;
+			for (int64_t k = 0; k < tt_st_count(st); k++)
+				n += tt_st_at(st, k)->count;
+			TT_CHECK_MSG(t, tt_llama_params(&c) == n, "%s: %lld parameters, %lld stored", CASES[i], (long long)tt_llama_params(&c),
+				(long long)n);
+			stored++;
+		}
+		tt_st_close(st);
 	}
+	TT_CHECK_INT(t, stored, 6);
 	tt_llama_config c;
 	TT_CHECK_OK(t, golden_config(t, "mistral", "config.json", &c));
 	TT_CHECK_INT(t, c.sliding_window, 8);
@@ -303,6 +318,12 @@ static void rope_tables(tt_test *t)
 	tt_llama_inv_freq(&a, 64, fa, &sa);
 	tt_llama_inv_freq(&b, 64, fb, &sb);
 	TT_CHECK(t, sa == sb && sa > 1 && memcmp(fa, fb, sizeof fa) == 0);
+	/* Original length so long that the ramp, from dim 2 to 5, ends beyond the last pair (values of transformers 5.24). */
+	accepts(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"original_max_position_embeddings\":131072}", &a);
+	tt_llama_inv_freq(&a, 64, fa, &sa);
+	static const double want[4] = {1, 0.10000000149011612, 0.009999999776482582, 0.0008333333535119891};
+	for (int i = 0; i < 4; i++)
+		TT_CHECK_MSG(t, fabs(fa[i] - want[i]) <= 0x1p-23 * want[i], "inv_freq %d is %.9g, not %.9g", i, fa[i], want[i]);
 }
 
 const tt_case tt_suite_hf[] = {

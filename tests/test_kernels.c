@@ -929,12 +929,12 @@ static void stated_orders(tt_test *t)
 		TT_CHECK(t, value_at(&s, &s.out[0], &r.out[0], i) == (double)sum);
 	}
 	s = (sample){.t = t, .op = "square_sum", .val = TT_F32, .random = t->seed};
-	make_square_sum(&s, 300, 65);
+	make_square_sum(&s, 1200, 1000); /* more than the 256 blocks that are joined at a time */
 	r = run_kernel(&s, kernel_of(&s, tt_isa_detect()), NULL, 0);
 	float all = 0;
-	for (int64_t b = 0; b < 300 * 65; b += 4096) {
+	for (int64_t b = 0; b < 1200000; b += 4096) {
 		float v[16] = {0};
-		for (int64_t i = b; i < TT_MIN(300 * 65, b + 4096); i++)
+		for (int64_t i = b; i < TT_MIN(1200000, b + 4096); i++)
 			v[(i - b) % 16] += (float)s.in[0].v[i] * (float)s.in[0].v[i];
 		for (int w = 8; w; w /= 2)
 			for (int l = 0; l < w; l++)

@@ -32,6 +32,7 @@ typedef struct bench {
 	int failures;
 	char text[512];  /* of the first failure */
 	bool exact;
+	bool only_exact; /* the op has no samples in double */
 	int k;           /* ranks */
 	bool rows;
 	uint64_t seed;
@@ -231,7 +232,7 @@ static void run_node(bench *b, const tt_graph *g, const tt_node *n, tensor *val)
 		if (v)
 			to_storage(b, io[i], &val[v], &arg[i], i >= n->nin);
 	}
-	tt_env env = {.threads = 1, .numerics = b->exact ? TT_EXACT : TT_FAST, .f64 = !b->exact, .first = true, .step = 1, .seed = 5};
+	tt_env env = {.threads = 1, .numerics = b->exact ? TT_EXACT : TT_FAST, .f64 = !b->exact, .step = 2, .seed = 5}; /* not the first: no input is left unread */
 	_Atomic int flag = 0;
 	size_t scratch = n->op->scratch ? n->op->scratch(n->attr, n->nin, io, n->nout, io + n->nin, &env) : 0;
 	char *s = tt_arena_alloc(b->a, scratch + 64);
@@ -611,20 +612,20 @@ static bool open_sum(const bench *b, const tt_axis_type *tin)
 	return false;
 }
 
-/* The same typing with every I an R, or every R an I, is accepted. */
+/* The same typing, with R and I of the inputs without a gradient made all R or all I, is accepted. */
 static bool mixes_i(const bench *b, const tt_axis_type *tin)
 {
 	tt_axis_type t[MAX_IN];
-	bool some = false;
-	for (int i = 0; i < b->node->nin; i++)
-		some |= tin[i].type == TT_I;
-	for (int to = TT_R; some && to <= TT_I && !b->op->vjp; to++) {
+	for (int to = TT_R; to <= TT_I; to++) {
+		bool changed = false;
 		for (int i = 0; i < b->node->nin; i++) {
 			t[i] = tin[i];
-			if (float_input(b, i) && (t[i].type == TT_R || t[i].type == TT_I))
-				t[i].type = (uint8_t)to;
+			if (!float_input(b, i) || (b->op->vjp && b->g->values[b->node->in[i]].gdtype != TT_NODTYPE) || t[i].type > TT_I)
+				continue;
+			changed |= t[i].type != to;
+			t[i].type = (uint8_t)to;
 		}
-		if (accepts(b, t))
+		if (changed && accepts(b, t))
 			return true;
 	}
 	return false;
@@ -638,7 +639,7 @@ static bool norm_width(const bench *b, const tt_axis_type *tin)
 
 static const pattern patterns[] = {
 	{"open sum", "P exists only as acc, and every op on acc but add, move and round is refused: it must be taken first", open_sum},
-	{"mixed I", "I mixes with nothing, also in ops without a gradient, where it could be told from R by nothing else", mixes_i},
+	{"mixed I", "I mixes with nothing, also where no gradient tells it from R: in backward ops, beside statistics", mixes_i},
 	{"norm width", "the norm itself needs D whole, so its gradient's operands are whole", norm_width},
 };
 
@@ -791,6 +792,9 @@ static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v 
 		if (!open_cotangent && !strstr(g->error, "takes no sum over"))
 			report(b, tin, "forward is accepted, backward is not: %s", g->error);
 		b->back_refused++;
+		int wrong = open_cotangent && !b->exact ? gradient_fault(b, tin, tout) : -1;
+		if (wrong != -1) /* the terms would be wrong even if they were let in */
+			report(b, tin, "the gradient of input %d is wrong for an open cotangent", wrong);
 		return;
 	}
 	for (int i = 0; i < b->node->nin; i++) {
@@ -822,7 +826,7 @@ static void check_typing(bench *b, const tt_axis_type *tin, bool *no_forward, in
 			if (tin[i].type == TT_S && tin[i].dim == 0)
 				return; /* a chunk of a rank's own tokens: the case `chunks` */
 	bool ok = accepts(b, tin);
-	if (!ok && b->exact)
+	if (!ok && b->exact && !b->only_exact)
 		return;
 	tt_mark m = tt_arena_push(b->a);
 	tt_graph *g = NULL;
@@ -845,7 +849,10 @@ static void check_typing(bench *b, const tt_axis_type *tin, bool *no_forward, in
 			return;
 		}
 	unsigned cand[MAX_OUT];
-	*no_forward = *no_forward || !forward_types(b, tin, cand);
+	bool whole = true; /* nothing in pieces: the same on every axis */
+	for (int i = 0; i < b->node->nin; i++)
+		whole &= tin[i].type <= TT_I;
+	*no_forward = *no_forward || (whole && (b->k > 2 || b->rows)) || !forward_types(b, tin, cand);
 	if (!*no_forward && gradient_types(b, tin, cand))
 		report(b, tin, "rejected although types exist, and on no reviewed list");
 	tt_arena_pop(b->a, m);
@@ -912,7 +919,7 @@ static void enumerate(bench *b, const tt_op *base, const tt_op *op, int64_t *hit
 			for (int k = 0; there && k < b->node->nin; k++)
 				all *= nopt[k] = options_of(b, k, opt[k]);
 			bool *no_forward = TT_NEWN(b->a, bool, all);
-			while (there && i < b->node->nin) {
+			while (there && i < b->node->nin && !(b->quiet && b->failures)) {
 				int64_t number = 0; /* of the typing with I read as R */
 				for (int k = b->node->nin - 1; k >= 0; k--) {
 					tin[k] = opt[k][at[k]];
@@ -923,8 +930,12 @@ static void enumerate(bench *b, const tt_op *base, const tt_op *op, int64_t *hit
 					at[i] = 0;
 			}
 			tt_arena_pop(b->a, m);
-			if (!there)
+			if (b->quiet && b->failures)
+				return;
+			if (!there) {
+				b->only_exact |= which == 0;
 				break;
+			}
 		}
 	}
 }
@@ -952,7 +963,205 @@ static void case_enumerate(tt_test *t)
 	TT_CHECK(t, accepted > 0 && backs > 0);
 }
 
+/* ---- maxima and chunks -------------------------------------------------------------------------------------------------------------------- */
+
+/* A maximum not yet taken passes through conversions only. */
+static void case_maxima(tt_test *t)
+{
+	for (int i = 0; tt_ops[i]; i++) {
+		bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack};
+		if (tt_ops[i] == &tt_op_convert || !TT_CHECK(t, prepare(&b, b.op, 0)))
+			continue;
+		for (int k = 0; k <= b.node->nin; k++) { /* one input, then all that have no fixed type */
+			tt_axis_type tin[MAX_IN] = {{0}};
+			for (int n = 0; n < b.node->nin; n++)
+				if (n == k || (k == b.node->nin && !is_meta(&b, n)))
+					tin[n].type = TT_M;
+			if (k < b.node->nin || !is_meta(&b, 0))
+				TT_CHECK_MSG(t, !accepts(&b, tin), "%s accepts a maximum not yet taken as input %d", b.op->name, k);
+		}
+	}
+}
+
+/* Chunk i of a value sharded by tokens is the i-th part of each rank's own tokens: a rank's chunks are its shard, in order, and joined
+ * again they are the shard. */
+static void case_chunks(tt_test *t)
+{
+	for (int k = 2; k <= 3; k++)
+		for (int d = 0; d < 2; d++) {
+			bench b = {.t = t, .a = t->arena, .op = &tt_op_split_tokens, .k = k, .seed = 3};
+			if (!TT_CHECK(t, prepare(&b, b.op, 0)))
+				return;
+			tt_axis_type x = {.type = TT_S, .dim = (int8_t)d}, tin[] = {x, x};
+			tt_graph *g;
+			tt_v in[MAX_IN];
+			tt_v out = typed(&b, tin, &g, in);
+			if (!TT_CHECK_OK(t, tt_graph_check(g)))
+				return;
+			for (int o = 0; o < 2; o++)
+				TT_CHECK(t, tt_axis_type_eq(g->values[out + o].layout.ax[0], x));
+			tensor joined[MAX_RANKS];
+			for (int r = 0; r < k; r++) {
+				part p;
+				if (!TT_CHECK(t, part_forward(&b, r, tin, &p)))
+					return;
+				tt_v parts[] = {p.out, p.out + 1};
+				tt_v again = tt_concat_tokens(p.g, 2, parts, NULL);
+				if (!TT_CHECK_OK(t, tt_graph_check(p.g)))
+					return;
+				run_node(&b, p.g, &p.g->nodes[1], p.val);
+				joined[r] = p.val[again];
+				for (int64_t i = 0; d == 0 && i < p.val[p.in[0]].count; i++) {
+					const tensor *c0 = &p.val[p.out], *c1 = &p.val[p.out + 1];
+					TT_CHECK(t, p.val[p.in[0]].x[i] == (i < c0->count ? c0->x[i] : c1->x[i - c0->count]));
+				}
+			}
+			TT_CHECK_MSG(t, denotes(&b, &b.g->values[b.node->in[0]], &b.in[0], joined, x), "chunks of %d ranks joined are not the value", k);
+			if (!TT_CHECK(t, prepare(&b, b.op = &tt_op_concat_tokens, 0)))
+				return;
+			TT_CHECK(t, accepts(&b, tin));
+			tin[1].type = TT_R;
+			TT_CHECK(t, !accepts(&b, tin));
+		}
+}
+
+/* ---- the test can fail: broken rules -------------------------------------------------------------------------------------------------------- */
+
+/* The rule of the real op, its result or its demands changed. */
+static bool real_rule(const tt_typing *t)
+{
+	tt_typing u = *t;
+	u.op = tt_op_find(t->op->name);
+	return u.op->spmd ? u.op->spmd(&u) : tt_spmd_by_labels(&u);
+}
+static bool is_s(const tt_typing *t, int i, int d) { return t->tin[i].type == TT_S && t->tin[i].dim == d; }
+
+static bool broken_p_is_r(const tt_typing *t) /* a sum over shards is called taken */
+{
+	bool ok = real_rule(t);
+	for (int o = 0; o < t->nout; o++)
+		if (t->tout[o].type == TT_P || t->tout[o].type == TT_M)
+			t->tout[o].type = TT_R;
+	return ok;
+}
+static bool broken_s_is_p(const tt_typing *t) /* pieces are called terms */
+{
+	bool ok = real_rule(t);
+	for (int o = 0; o < t->nout; o++)
+		if (t->tout[o].type == TT_S)
+			t->tout[o] = (tt_axis_type){.type = TT_P};
+	return ok;
+}
+static bool broken_i_column(const tt_typing *t) /* I beside a column shard: no I to R before, so no sum of the gradient */
+{
+	if (t->tin[0].type == TT_I && is_s(t, 1, 0) && t->nin == 2) {
+		t->tout[0] = (tt_axis_type){.type = TT_S, .dim = 1};
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_bias(const tt_typing *t) /* a bias on every rank beside a sharded contraction */
+{
+	if (is_s(t, 0, 1) && is_s(t, 1, 1) && t->nin == 3 && t->tin[2].type == TT_R) {
+		t->tout[0] = (tt_axis_type){.type = TT_P};
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_norm(const tt_typing *t) /* D in shards, each with statistics of its own */
+{
+	if (is_s(t, 0, 1) && is_s(t, 1, 0)) {
+		t->tout[0] = t->tin[0];
+		t->tout[1] = (tt_axis_type){.type = TT_R};
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_i_norm(const tt_typing *t) /* a weight that is I beside tokens in shards */
+{
+	if (is_s(t, 0, 0) && t->tin[1].type == TT_I) {
+		t->tout[0] = t->tout[1] = t->tin[0];
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_kv(const tt_typing *t) /* K/V of this rank's tokens alone where sequences are cut */
+{
+	if (is_s(t, 0, 0) && is_s(t, 1, 0) && is_s(t, 2, 0) && is_s(t, 3, 0) && is_s(t, 4, 0) && is_s(t, 6, 0)) {
+		t->tout[0] = t->tout[1] = t->tin[0];
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_table(const tt_typing *t) /* positions of all tokens beside q of some */
+{
+	if (is_s(t, 0, 0) && t->tin[1].type == TT_R) {
+		t->tout[0] = t->tin[0];
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_add(const tt_typing *t) /* P + R is counted once per rank */
+{
+	if (t->tin[0].type == TT_P && t->tin[1].type == TT_R) {
+		t->tout[0] = t->tin[0];
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_round(const tt_typing *t) /* terms rounded before they are summed */
+{
+	t->tout[0] = t->tin[0];
+	return t->tin[0].type == TT_P || real_rule(t);
+}
+static bool broken_nll(const tt_typing *t) /* a loss that every rank calls its own, from shards of logits */
+{
+	if (is_s(t, 0, 1) && t->tin[1].type == TT_R && t->tin[2].type == TT_R && t->tin[3].type == TT_R) {
+		t->tout[0] = (tt_axis_type){.type = TT_R};
+		return true;
+	}
+	return real_rule(t);
+}
+static bool broken_strict(const tt_typing *t) /* refuses what is right, in words that help nobody */
+{
+	for (int i = 0; i < t->nin; i++)
+		if (t->tin[i].type == TT_S)
+			return false;
+	return real_rule(t);
+}
+
+static void case_broken(tt_test *t)
+{
+	static const struct { const tt_op *op; bool (*rule)(const tt_typing *); const char *text; } broken[] = {
+		{&tt_op_embedding, broken_p_is_r, "denote the result"},	   {&tt_op_embedding_dw, broken_p_is_r, "denote the result"},
+		{&tt_op_linear, broken_p_is_r, "denote the result"},	   {&tt_op_linear, broken_i_column, "backward is not"},
+		{&tt_op_linear, broken_bias, "denote the result"},	   {&tt_op_linear_dw, broken_p_is_r, "denote the result"},
+		{&tt_op_rms_norm, broken_norm, "denote the result"},	   {&tt_op_rms_norm, broken_i_norm, "backward is not"},
+		{&tt_op_attention, broken_kv, "lines of K/V are missing"}, {&tt_op_rope, broken_table, "no node to run"},
+		{&tt_op_silu_mul, broken_s_is_p, "denote the result"},	   {&tt_op_add, broken_add, "denote the result"},
+		{&tt_op_round, broken_round, "denote the result"},	   {&tt_op_split_tokens, broken_s_is_p, "denote the result"},
+		{&tt_op_row_max, broken_p_is_r, "denote the result"},	   {&tt_op_sum_exp, broken_p_is_r, "denote the result"},
+		{&tt_op_nll, broken_nll, "gradient of input 0"},				   {&tt_op_total, broken_p_is_r, "denote the result"},
+		{&tt_op_accumulate, broken_add, "denote the result"},	   {&tt_op_square_sum, broken_p_is_r, "denote the result"},
+		{&tt_op_silu_mul, broken_strict, "does not say"},
+	};
+	for (int i = 0; i < TT_COUNT(broken); i++) {
+		int64_t hits[TT_COUNT(patterns)] = {0};
+		tt_op op = *broken[i].op;
+		op.spmd = broken[i].rule;
+		bench b = {.t = t, .a = t->arena, .quiet = true};
+		enumerate(&b, broken[i].op, &op, hits);
+		TT_CHECK_MSG(t, b.failures > 0 && strstr(b.text, broken[i].text), "a broken rule of %s is not found for what it is (row %d): %s", op.name, i,
+			     b.failures ? b.text : "nothing found");
+		if (getenv("TT_LAYOUT_VERBOSE"))
+			fprintf(stderr, "%s\n", b.text);
+	}
+}
+
 const tt_case tt_suite_layout[] = {
 	{"enumerate", case_enumerate, TT_TIER_QUICK},
+	{"maxima", case_maxima, TT_TIER_QUICK},
+	{"chunks", case_chunks, TT_TIER_QUICK},
+	{"broken_rules_are_found", case_broken, TT_TIER_QUICK},
 	{0},
 };

@@ -83,15 +83,19 @@ static double worst(const unary *f, uint32_t stride, float *where)
 	return most;
 }
 
-static void float_functions(tt_test *t)
+static void check_floats(tt_test *t, uint32_t stride)
 {
-	uint32_t stride = t->tier == TT_TIER_PROOF ? 1 : t->tier == TT_TIER_CI ? 211 : 2003;
 	for (int i = 0; i < TT_COUNT(functions); i++) {
 		float where = 0;
 		double most = worst(&functions[i], stride, &where);
 		TT_CHECK_MSG(t, most <= functions[i].bound, "%s: %.3f ulp at %a, bound %.3f", functions[i].name, most, (double)where,
 			functions[i].bound);
 	}
+}
+static void every_float(tt_test *t) { check_floats(t, 1); }
+static void float_functions(tt_test *t)
+{
+	check_floats(t, t->tier == TT_TIER_QUICK ? 2003 : 211);
 	const unary broken = {"broken", exp_with_short_ln2, exp, -80, 80, 1.0};
 	float where = 0;
 	TT_CHECK(t, worst(&broken, 2003, &where) > broken.bound);
@@ -110,11 +114,11 @@ static void special_values(tt_test *t)
 	TT_CHECK(t, real_rsqrt(4) == 0.5f && real_rsqrt(0) == inf);
 }
 
-static void double_functions(tt_test *t)
+static void check_doubles(tt_test *t, int n)
 {
 	uint64_t s = t->seed;
 	double most[4] = {0};
-	for (int i = 0; i < (t->tier == TT_TIER_PROOF ? 50000000 : 200000); i++) {
+	for (int i = 0; i < n; i++) {
 		double x = (next_unit(&s) - 0.5) * 1410;
 		most[0] = fmax(most[0], ulps_f64(exp_f64(x), expl((long double)x)));
 		x = exp2((next_unit(&s) - 0.5) * (i & 1 ? 2040 : 2));
@@ -128,6 +132,8 @@ static void double_functions(tt_test *t)
 	for (int i = 0; i < 4; i++)
 		TT_CHECK_MSG(t, most[i] <= bound[i], "function %d: %.3f ulp", i, most[i]);
 }
+static void double_functions(tt_test *t) { check_doubles(t, 200000); }
+static void many_doubles(tt_test *t) { check_doubles(t, 20000000); }
 
 /* The emulated fma against the real one, also where a*b + c is next to halfway between two floats, or subnormal. */
 static float fma_twice_rounded(float a, float b, float c) { return (float)((double)a * (double)b + (double)c); }
@@ -151,13 +157,15 @@ static int64_t fma_differences(float (*f)(float, float, float), uint64_t seed, i
 }
 static void emulated_fma(tt_test *t)
 {
-	int n = t->tier == TT_TIER_PROOF ? 400000000 : 4000000;
+	const int n = 4000000;
 	TT_CHECK_INT(t, fma_differences(fma_f32, t->seed, n), 0);
 	TT_CHECK(t, fma_differences(fma_twice_rounded, t->seed, n) > 0);
 	TT_CHECK(t, fma_f32(INFINITY, 1, 1) == INFINITY && isnan(fma_f32(INFINITY, 0, 1)) && isnan(fma_f32(INFINITY, 1, -INFINITY)));
 	TT_CHECK(t, fma_f32(0x1p-149f, 0.5f, 0) == 0 && fma_f32(0x1p100f, 0x1p100f, 0) == INFINITY);
 	TT_CHECK(t, signbit(fma_f32(-0.0f, 1, -0.0f)) && !signbit(fma_f32(1, 1, -1)));
 }
+
+static void many_fmas(tt_test *t) { TT_CHECK_INT(t, fma_differences(fma_f32, t->seed + 1, 400000000), 0); }
 
 /* ---- random numbers -------------------------------------------------------------------------------------------------------- */
 
@@ -406,7 +414,7 @@ static int64_t rounding_errors(uint64_t seed, int n, bool ignore_last_limb)
 }
 static void exact_rounding(tt_test *t)
 {
-	int n = t->tier == TT_TIER_PROOF ? 20000000 : 200000;
+	const int n = 200000;
 	TT_CHECK_INT(t, rounding_errors(t->seed, n, false), 0);
 	TT_CHECK(t, rounding_errors(t->seed, n, true) > 0);
 	exact_sum zero = {{0}};
@@ -415,6 +423,8 @@ static void exact_rounding(tt_test *t)
 	exact_add_term(&zero, -0.0);
 	TT_CHECK(t, f32_bits(exact_round(&zero)) == 0 && f32_bits(exact_round_narrow(zero.k[0], zero.k[1], zero.k[2])) == 0);
 }
+
+static void many_roundings(tt_test *t) { TT_CHECK_INT(t, rounding_errors(t->seed + 1, 20000000, false), 0); }
 
 static void exact_bounds(tt_test *t)
 {
@@ -494,5 +504,9 @@ const tt_case tt_suite_math[] = {
 	{"exact_rounding", exact_rounding, TT_TIER_QUICK},
 	{"exact_bounds", exact_bounds, TT_TIER_QUICK},
 	{"lane_sums", lane_sums, TT_TIER_QUICK},
+	{"every_float", every_float, TT_TIER_PROOF},
+	{"many_doubles", many_doubles, TT_TIER_PROOF},
+	{"many_fmas", many_fmas, TT_TIER_PROOF},
+	{"many_roundings", many_roundings, TT_TIER_PROOF},
 	{0},
 };

@@ -192,131 +192,6 @@ static void reverse(tt_graph *g, const tt_op *op, vjp_fn *instead, tt_v *cot, in
 	}
 }
 
-/* ---- gradients against finite differences ------------------------------------------------------------------------------------- */
-
-/* Sum over the cotangents' values of cotangent * value, in the forward part `f` of graph `g`. */
-static double objective(const tt_graph *f, op_tensor *const *at, const tt_v *cot, op_tensor *const *with)
-{
-	double sum = 0;
-	const tt_node *last = &f->nodes[f->nnodes - 1];
-	for (int k = 0; k < last->nout; k++) {
-		tt_v o = last->out[k];
-		if (!cot[o])
-			continue;
-		for (int64_t i = 0; i < at[o]->count; i++)
-			sum += op_get(at[o], i) * op_get(with[cot[o]], i);
-	}
-	return sum;
-}
-
-static double random_unit(uint64_t *s)
-{
-	*s = tt_hash64(s, sizeof *s, 1);
-	return (double)(int64_t)*s * 0x1p-63;
-}
-
-/* Relative error of the gradient of input x along a random direction. */
-static tt_status direction_error(tt_arena *a, const tt_graph *f, const op_env *e, op_tensor **v, tt_v x, const tt_v *cot, uint64_t seed, double *out)
-{
-	const double h = 1e-5;
-	op_tensor *at = v[x], **moved = TT_NEWN(a, op_tensor *, f->nvalues), *sides[2] = {op_copy(a, at), op_copy(a, at)};
-	double along = 0, size = 0, value[2];
-	for (int64_t i = 0; i < at->count; i++) {
-		double r = random_unit(&seed), d = cot[x] ? op_get(v[cot[x]], i) : 0;
-		along += r * d;
-		size += r * r * d * d;
-		op_set(sides[0], i, op_get(at, i) + h * r);
-		op_set(sides[1], i, op_get(at, i) - h * r);
-	}
-	for (int k = 0; k < 2; k++) {
-		memcpy(moved, v, sizeof *moved * (size_t)f->nvalues);
-		moved[x] = sides[k];
-		TT_TRY(op_direct(a, f, e, moved));
-		value[k] = objective(f, moved, cot, v);
-	}
-	double measured = (value[0] - value[1]) / (2 * h);
-	*out = fabs(measured - along) / TT_MAX(sqrt(size) + fabs(along), 1e-3 * fabs(measured) + 1e-9);
-	return TT_OK;
-}
-
-/* The largest error over the differentiable inputs of sample `which`; -1: no such sample. */
-static tt_status gradient_error(tt_test *t, const tt_op *op, int which, vjp_fn *instead, double *out)
-{
-	tt_arena *a = t->arena;
-	const op_env e = {.f64 = true, .garbage = 0xff};
-	tt_graph *f = op_sample(a, op, which, true), *g = op_sample(a, op, which, true);
-	*out = -1;
-	if (!f)
-		return TT_OK;
-	tt_v *cot = TT_NEWN(a, tt_v, f->nvalues);
-	reverse(g, op, instead, cot, f->nvalues);
-	TT_TRY(tt_graph_verify(g, "reverse"));
-	op_tensor **v = op_inputs(a, g, &e, -1, t->seed + (uint64_t)which);
-	TT_TRY(op_direct(a, g, &e, v));
-	for (tt_v x = 1; x < f->nvalues; x++) {
-		if (f->values[x].kind != TT_INPUT || f->values[x].gdtype == TT_NODTYPE)
-			continue;
-		if (cot[x] && (v[cot[x]]->count != v[x]->count || g->values[cot[x]].ndim != g->values[x].ndim))
-			TT_FAIL(TT_ERR_TYPE, "%s: the gradient of %s has another shape", op->name, f->values[x].name);
-		for (uint64_t k = 0; k < 3; k++) {
-			double error;
-			TT_TRY(direction_error(a, f, &e, v, x, cot, t->seed + 100 * k, &error));
-			*out = TT_MAX(*out, error);
-			if (!(error < 1e-6))
-				*out = isnan(error) ? INFINITY : error;
-		}
-	}
-	return TT_OK;
-}
-
-static void gradients(tt_test *t)
-{
-	int checked = 0;
-	for (const tt_op *const *op = tt_ops; *op; op++) {
-		for (int which = 0; (*op)->vjp && which < MAX_SAMPLES; which++) {
-			double error;
-			if (!TT_CHECK_OK(t, gradient_error(t, *op, which, NULL, &error)) || (error < 0 && which))
-				break;
-			bool packed = *op == &tt_op_pack; /* no double packs; its vjp is the identity, as cast's */
-			if (error < 0 && packed)
-				break;
-			TT_CHECK_MSG(t, error >= 0 && error < 1e-6, "%s, sample %d: finite differences differ by %.2g", (*op)->name, which, error);
-			checked++;
-		}
-	}
-	TT_CHECK(t, checked >= 15);
-}
-
-static void vjp_swapped(tt_vjp *v)
-{
-	tt_op_silu_mul.vjp(v);
-	tt_v d = v->din[0];
-	v->din[0] = v->din[1];
-	v->din[1] = d;
-}
-static void vjp_forgetful(tt_vjp *v)
-{
-	tt_op_linear.vjp(v);
-	v->din[2] = 0;
-}
-/* The gradient of rms_norm without the part that goes through rstd. */
-static void vjp_partial(tt_vjp *v)
-{
-	tt_op_rms_norm.vjp(v);
-	v->din[0] = v->dout[0];
-}
-
-static void gradients_can_fail(tt_test *t)
-{
-	double error;
-	TT_CHECK_OK(t, gradient_error(t, &tt_op_silu_mul, 0, vjp_swapped, &error));
-	TT_CHECK(t, error > 1e-3);
-	TT_CHECK_OK(t, gradient_error(t, &tt_op_linear, 2, vjp_forgetful, &error));
-	TT_CHECK(t, error > 1e-3);
-	TT_CHECK_OK(t, gradient_error(t, &tt_op_rms_norm, 0, vjp_partial, &error));
-	TT_CHECK(t, error > 1e-3);
-}
-
 /* ---- a graph of larger shapes: a block and the loss, with its reverse ------------------------------------------------------------ */
 
 /* T tokens, model width D; widths that are no multiple of vectors, tiles or panels. Every op of forward and backward is in it. `packed`:
@@ -369,25 +244,179 @@ static void large_reverse(tt_arena *a, tt_graph *g)
 	reverse(g, NULL, NULL, cot, g->nvalues);
 }
 
-/* Graph `index` of the set that kernels are compared on: all samples of all ops, then the large ones. NULL: none left. */
-static tt_graph *case_graph(tt_arena *a, int index, bool f64, const char **name)
+/* Weights of a size that keeps activations near 1: else exp of logits shows what rounding did far above. */
+static void tame(const tt_graph *g, op_tensor **v)
 {
+	for (tt_v x = 1; x < g->nvalues; x++) {
+		const tt_value *w = &g->values[x];
+		for (int64_t i = 0; w->kind == TT_INPUT && w->ndim == 2 && w->dim[0].role != TT_TOKENS && i < v[x]->count; i++)
+			op_set(v[x], i, op_get(v[x], i) / sqrt((double)w->dim[1].n));
+	}
+}
+
+/* What kernels are compared on: all samples of all ops, then the large graph in f32 (or f64) and in bf16. */
+typedef struct op_case { const tt_op *op; int which; tt_dtype large; const char *name; } op_case;
+
+static op_case *all_cases(tt_arena *a, bool f64, int *n)
+{
+	op_case *out = NULL;
+	int64_t count = 0, cap = 0;
 	for (const tt_op *const *op = tt_ops; *op; op++)
-		for (int which = 0; which < MAX_SAMPLES; which++) {
-			tt_graph *g = op_sample(a, *op, which, f64);
-			if (!g)
-				break;
-			*name = tt_arena_printf(a, "%s, sample %d", (*op)->name, which);
-			if (index-- == 0)
-				return g;
+		for (int which = 0; op_sample(a, *op, which, f64); which++) {
+			op_case c = {*op, which, TT_NODTYPE, tt_arena_printf(a, "%s, sample %d", (*op)->name, which)};
+			TT_PUSH(a, out, count, cap, c);
 		}
-	const tt_dtype dt[] = {f64 ? TT_F64 : TT_F32, TT_BF16};
-	if (index >= (f64 ? 1 : 2))
-		return NULL;
-	tt_graph *g = large(a, dt[index], false, 300, 71);
+	const op_case large[] = {{NULL, 0, f64 ? TT_F64 : TT_F32, "large"}, {NULL, 0, TT_BF16, "large, bf16"}};
+	for (int i = 0; i < (f64 ? 1 : 2); i++)
+		TT_PUSH(a, out, count, cap, large[i]);
+	*n = (int)count;
+	return out;
+}
+
+static tt_graph *case_graph(tt_arena *a, const op_case *c, bool f64)
+{
+	if (c->op)
+		return op_sample(a, c->op, c->which, f64);
+	tt_graph *g = large(a, f64 ? TT_F64 : c->large, false, 300, 71);
 	large_reverse(a, g);
-	*name = index ? "large, bf16" : "large";
 	return g;
+}
+
+/* ---- gradients against finite differences ------------------------------------------------------------------------------------- */
+
+/* Sum over the cotangents' values of cotangent * value, in the forward part `f` of graph `g`. */
+static double objective(const tt_graph *f, op_tensor *const *at, const tt_v *cot, op_tensor *const *with)
+{
+	double sum = 0;
+	const tt_node *last = &f->nodes[f->nnodes - 1];
+	for (int k = 0; k < last->nout; k++) {
+		tt_v o = last->out[k];
+		if (!cot[o])
+			continue;
+		for (int64_t i = 0; i < at[o]->count; i++)
+			sum += op_get(at[o], i) * op_get(with[cot[o]], i);
+	}
+	return sum;
+}
+
+static double random_unit(uint64_t *s)
+{
+	*s = tt_hash64(s, sizeof *s, 1);
+	return (double)(int64_t)*s * 0x1p-63;
+}
+
+/* Relative error of the gradient of input x along a random direction. */
+static tt_status direction_error(tt_arena *a, const tt_graph *f, const op_env *e, op_tensor **v, tt_v x, const tt_v *cot, uint64_t seed, double *out)
+{
+	const double h = 1e-5;
+	op_tensor *at = v[x], **moved = TT_NEWN(a, op_tensor *, f->nvalues), *sides[2] = {op_copy(a, at), op_copy(a, at)};
+	double along = 0, size = 0, value[2];
+	for (int64_t i = 0; i < at->count; i++) {
+		double r = random_unit(&seed), d = cot[x] ? op_get(v[cot[x]], i) : 0;
+		along += r * d;
+		size += r * r * d * d;
+		op_set(sides[0], i, op_get(at, i) + h * r);
+		op_set(sides[1], i, op_get(at, i) - h * r);
+	}
+	for (int k = 0; k < 2; k++) {
+		memcpy(moved, v, sizeof *moved * (size_t)f->nvalues);
+		moved[x] = sides[k];
+		TT_TRY(op_direct(a, f, e, moved));
+		value[k] = objective(f, moved, cot, v);
+	}
+	double measured = (value[0] - value[1]) / (2 * h);
+	*out = fabs(measured - along) / TT_MAX(sqrt(size) + fabs(along), 1e-3 * fabs(measured) + 1e-9);
+	return TT_OK;
+}
+
+/* The largest error over the differentiable inputs of `f`; `g` is the same graph, to which its reverse is added. */
+static tt_status gradient_error(tt_arena *a, const tt_graph *f, tt_graph *g, const tt_op *op, vjp_fn *instead, uint64_t seed, double *out)
+{
+	const op_env e = {.f64 = true, .garbage = 0xff};
+	tt_v *cot = TT_NEWN(a, tt_v, f->nvalues);
+	reverse(g, op, instead, cot, f->nvalues);
+	TT_TRY(tt_graph_verify(g, "reverse"));
+	op_tensor **v = op_inputs(a, g, &e, -1, seed);
+	tame(g, v);
+	TT_TRY(op_direct(a, g, &e, v));
+	*out = 0;
+	for (tt_v x = 1; x < f->nvalues; x++) {
+		if (f->values[x].kind != TT_INPUT || f->values[x].gdtype == TT_NODTYPE)
+			continue;
+		if (cot[x] && (v[cot[x]]->count != v[x]->count || g->values[cot[x]].ndim != g->values[x].ndim))
+			TT_FAIL(TT_ERR_TYPE, "the gradient of %s has another shape", f->values[x].name);
+		for (uint64_t k = 0; k < 3; k++) {
+			double error;
+			TT_TRY(direction_error(a, f, &e, v, x, cot, seed + 100 * k, &error));
+			*out = isnan(error) ? INFINITY : TT_MAX(*out, error);
+		}
+	}
+	return TT_OK;
+}
+
+/* The same of a sample; -1: there is no such sample. */
+static tt_status sample_error(tt_test *t, const tt_op *op, int which, vjp_fn *instead, double *out)
+{
+	tt_graph *f = op_sample(t->arena, op, which, true), *g = op_sample(t->arena, op, which, true);
+	*out = -1;
+	return f ? gradient_error(t->arena, f, g, op, instead, t->seed + (uint64_t)which, out) : TT_OK;
+}
+
+static void gradients(tt_test *t)
+{
+	int checked = 0;
+	for (const tt_op *const *op = tt_ops; *op; op++) {
+		for (int which = 0; (*op)->vjp && which < MAX_SAMPLES; which++) {
+			double error;
+			if (!TT_CHECK_OK(t, sample_error(t, *op, which, NULL, &error)) || (error < 0 && which))
+				break;
+			bool packed = *op == &tt_op_pack; /* no double packs; its vjp is the identity, as cast's */
+			if (error < 0 && packed)
+				break;
+			TT_CHECK_MSG(t, error >= 0 && error < 1e-6, "%s, sample %d: finite differences differ by %.2g", (*op)->name, which, error);
+			checked++;
+		}
+	}
+	TT_CHECK(t, checked >= 15);
+}
+
+/* The whole block: attention over several blocks of keys, both uses of a value, everything in one chain. */
+static void gradients_large(tt_test *t)
+{
+	double error;
+	tt_graph *f = large(t->arena, TT_F64, false, 140, 19), *g = large(t->arena, TT_F64, false, 140, 19);
+	if (TT_CHECK_OK(t, gradient_error(t->arena, f, g, NULL, NULL, t->seed, &error)))
+		TT_CHECK_MSG(t, error < 1e-6, "finite differences differ by %.2g", error);
+}
+
+static void vjp_swapped(tt_vjp *v)
+{
+	tt_op_silu_mul.vjp(v);
+	tt_v d = v->din[0];
+	v->din[0] = v->din[1];
+	v->din[1] = d;
+}
+static void vjp_forgetful(tt_vjp *v)
+{
+	tt_op_linear.vjp(v);
+	v->din[2] = 0;
+}
+/* The gradient of rms_norm without the part that goes through rstd. */
+static void vjp_partial(tt_vjp *v)
+{
+	tt_op_rms_norm.vjp(v);
+	v->din[0] = v->dout[0];
+}
+
+static void gradients_can_fail(tt_test *t)
+{
+	double error;
+	TT_CHECK_OK(t, sample_error(t, &tt_op_silu_mul, 0, vjp_swapped, &error));
+	TT_CHECK(t, error > 1e-3);
+	TT_CHECK_OK(t, sample_error(t, &tt_op_linear, 2, vjp_forgetful, &error));
+	TT_CHECK(t, error > 1e-3);
+	TT_CHECK_OK(t, sample_error(t, &tt_op_rms_norm, 0, vjp_partial, &error));
+	TT_CHECK(t, error > 1e-3);
 }
 
 /* ---- precisions ------------------------------------------------------------------------------------------------------------------ */
@@ -403,16 +432,6 @@ static op_tensor **in_double(tt_arena *a, const tt_graph *from, op_tensor *const
 		out[x] = op_convert(a, v[tt_value_find(from, to->values[x].name)], to->values[x].dtype, &e);
 	}
 	return out;
-}
-
-/* Weights of a size that keeps activations near 1: else exp of logits shows what rounding did far above. */
-static void tame(const tt_graph *g, op_tensor **v)
-{
-	for (tt_v x = 1; x < g->nvalues; x++) {
-		const tt_value *w = &g->values[x];
-		for (int64_t i = 0; w->kind == TT_INPUT && w->ndim == 2 && w->dim[0].role != TT_TOKENS && i < v[x]->count; i++)
-			op_set(v[x], i, op_get(v[x], i) / sqrt((double)w->dim[1].n));
-	}
 }
 
 /* The value that differs most from its double twin. */
@@ -439,25 +458,19 @@ static tt_status double_distance(tt_arena *a, const tt_graph *g, const tt_graph 
 
 static void precisions(tt_test *t)
 {
+	int n;
+	const op_case *c = all_cases(t->arena, false, &n);
 	for (int exact = 0; exact < 2; exact++)
-		for (int i = 0;; i++) {
+		for (int i = 0; i < n; i++) {
+			if (c[i].op == &tt_op_pack || c[i].large == TT_BF16)
+				continue; /* no double packs; bf16 is the next case's */
 			tt_arena *a = tt_arena_create("precisions");
-			const char *name = "", *where = "", *name64;
-			op_env e = {.numerics = exact ? TT_EXACT : TT_FAST, .isa = op_isa(t), .first = true};
-			/* pack is a move of bits, so its double twin is not looked for */
-			tt_graph *g = case_graph(a, i, false, &name), *g64 = NULL;
-			if (g && strncmp(name, "pack,", 5) && !strstr(name, "bf16"))
-				for (int k = 0; k <= i; k++) {
-					tt_graph *twin = case_graph(a, k, true, &name64);
-					if (twin && !strcmp(name, name64))
-						g64 = twin;
-				}
+			const op_env e = {.numerics = exact ? TT_EXACT : TT_FAST, .isa = op_isa(t), .first = true};
+			const char *where = "";
 			double d = 0;
-			if (g64 && TT_CHECK_OK(t, double_distance(a, g, g64, &e, t->seed, &d, &where)))
-				TT_CHECK_MSG(t, d < 1e-5, "%s: %s differs from double by %.2g", name, where, d);
+			if (TT_CHECK_OK(t, double_distance(a, case_graph(a, &c[i], false), case_graph(a, &c[i], true), &e, t->seed, &d, &where)))
+				TT_CHECK_MSG(t, d < 1e-5, "%s: %s differs from double by %.2g", c[i].name, where, d);
 			tt_arena_destroy(a);
-			if (!g)
-				break;
 		}
 }
 
@@ -550,53 +563,45 @@ static bool same_again(tt_test *t, tt_arena *a, tt_graph *g, const op_env *e, in
 	return TT_CHECK_MSG(t, !d[0], "%s, T = %lld, %s: %s differs", name, (long long)T, what, d);
 }
 
-/* Everything that may not change a bit, in one precision. */
+/* Everything that may not change a bit, in one precision, for T tokens. */
+static void compare_case(tt_test *t, const op_case *c, const op_env *e, int64_t T)
+{
+	tt_arena *a = tt_arena_create("kernels");
+	tt_graph *g = case_graph(a, c, e->f64);
+	op_tensor **v = op_inputs(a, g, e, T, t->seed);
+	tt_status s = op_direct(a, g, e, v);
+	if (TT_CHECK_MSG(t, s == TT_OK, "%s, T = %lld: %s", c->name, (long long)T, tt_error_text())) {
+		op_env o = *e;
+		o.garbage = 0x5a;
+		same_again(t, a, g, &o, T, true, v, c->name, "other garbage in outputs and scratch");
+		o.threads = 2;
+		if (T < 0)
+			same_again(t, a, g, &o, T, true, v, c->name, "2 threads");
+		o = *e;
+		for (o.isa = TT_ISA_REF; !e->f64 && o.isa < e->isa; o.isa++)
+			same_again(t, a, g, &o, T, true, v, c->name, tt_isa_name(o.isa));
+		o = *e;
+		same_again(t, a, g, &o, T, false, v, c->name, "executor");
+		o.no_alias = true;
+		same_again(t, a, g, &o, T, false, v, c->name, "executor without aliases");
+		o.kernels_fast = true;
+		o.threads = T < 0 ? 2 : 1;
+		same_again(t, a, g, &o, T, false, v, c->name, "executor with overrides, and threads");
+	}
+	tt_arena_destroy(a);
+}
+
 static void compare_kernels(tt_test *t, bool f64, tt_numerics numerics)
 {
 	const int64_t tokens[] = {-1, 5, 1, 0, 130};
-	for (int i = 0;; i++) {
-		const char *name = "";
-		bool more = true;
-		for (int k = 0; k < TT_COUNT(tokens) && more; k++) {
-			tt_arena *a = tt_arena_create("kernels");
-			tt_graph *g = case_graph(a, i, f64, &name);
-			int64_t T = tokens[k];
-			more = g != NULL;
-			if (more && T >= 0 && !(tt_value_find(g, "ids") || tt_value_find(g, "seq_ids")) && T > 5)
-				more = false;
-			bool big = !strncmp(name, "large", 5);
-			if (more && (T <= 5 || big)) {
-				op_env e = {.f64 = f64, .numerics = numerics, .isa = op_isa(t), .garbage = 0xff, .first = i & 1};
-				op_tensor **v = op_inputs(a, g, &e, T, t->seed);
-				if (!TT_CHECK_OK(t, op_direct(a, g, &e, v))) {
-					tt_test_fail(t, __FILE__, __LINE__, "%s, T = %lld", name, (long long)T);
-				} else {
-					op_env o = e;
-					o.garbage = 0x5a;
-					same_again(t, a, g, &o, T, true, v, name, "other garbage in outputs and scratch");
-					o.threads = 2;
-					if (T < 0)
-						same_again(t, a, g, &o, T, true, v, name, "2 threads");
-					o = e;
-					for (o.isa = TT_ISA_REF; !f64 && o.isa < e.isa; o.isa++)
-						same_again(t, a, g, &o, T, true, v, name, tt_isa_name(o.isa));
-					o = e;
-					same_again(t, a, g, &o, T, false, v, name, "executor");
-					o.no_alias = true;
-					same_again(t, a, g, &o, T, false, v, name, "executor without aliases");
-					o.kernels_fast = true;
-					o.threads = T < 0 ? 2 : 1;
-					same_again(t, a, g, &o, T, false, v, name, "executor with overrides, and threads");
-				}
-			}
-			tt_arena_destroy(a);
+	int n;
+	const op_case *c = all_cases(t->arena, f64, &n);
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < TT_COUNT(tokens); k++) {
+			const op_env e = {.f64 = f64, .numerics = numerics, .isa = op_isa(t), .garbage = 0xff, .first = i & 1};
+			if (tokens[k] <= 5 || c[i].large) /* samples have up to 12 */
+				compare_case(t, &c[i], &e, tokens[k]);
 		}
-		tt_arena *a = tt_arena_create("kernels");
-		bool end = !case_graph(a, i, f64, &name);
-		tt_arena_destroy(a);
-		if (end)
-			break;
-	}
 }
 
 static void same_bits_fast(tt_test *t) { compare_kernels(t, false, TT_FAST); }
@@ -782,6 +787,7 @@ const tt_case tt_suite_ops[] = {
 	{"complete", complete, TT_TIER_QUICK},
 	{"complete_can_fail", complete_can_fail, TT_TIER_QUICK},
 	{"gradients", gradients, TT_TIER_QUICK},
+	{"gradients_large", gradients_large, TT_TIER_QUICK},
 	{"gradients_can_fail", gradients_can_fail, TT_TIER_QUICK},
 	{"precisions", precisions, TT_TIER_QUICK},
 	{"precisions_bf16", precisions_bf16, TT_TIER_QUICK},

@@ -1,8 +1,6 @@
 /* The registry: which kernel files exist, compiled for which sets, and which sets this CPU can run. */
 #include "kernels/kernels.h"
 
-#include <stdio.h>
-
 #define FAMILIES(X, set)                                                                                               \
 	X(product, set) X(pack, set) X(attention, set) X(elementwise, set) X(norm, set) X(rope, set) X(loss, set)      \
 	X(optim, set) X(init, set) X(embed, set)
@@ -20,13 +18,7 @@ SETS(DECLARE_SET)
 #define LIST_SET(set) static const tt_kernel *const tables_##set[] = {FAMILIES(LIST, set) NULL};
 SETS(LIST_SET)
 
-#ifdef TT_NO_X86
-static const tt_override no_overrides[] = {{0}};
-static const tt_override *const overrides = no_overrides;
-#else
-extern const tt_override tt_overrides_xsmm[]; /* ends with a NULL op */
-static const tt_override *const overrides = tt_overrides_xsmm;
-#endif
+extern const tt_override tt_overrides_xsmm[]; /* ends with a NULL op; no rows where there is no x86 */
 
 const char *tt_isa_name(tt_isa i)
 {
@@ -97,7 +89,7 @@ const tt_kernel *tt_kernel_ref(const char *op, tt_isa isa, bool f64)
 
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa)
 {
-	for (const tt_override *o = overrides; o->op; o++)
+	for (const tt_override *o = tt_overrides_xsmm; o->op; o++)
 		if (o->isa <= isa && !strcmp(o->op, c->op) && o->accepts(c))
 			return o;
 	return NULL;

@@ -32,7 +32,7 @@
 enum {
 	WIDE = 64,          /* features of a panel */
 	LINES = 6,          /* lines of a tile */
-	SUB = 24,           /* lines that share scratch tiles */
+	SUB = 48,           /* lines that share scratch tiles */
 	SEGMENTS = 8,       /* scratch tiles that are joined */
 	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
 	CHUNK_F32 = 1024,   /* contraction of one call, so that 64 columns of a panel take 256 KiB */

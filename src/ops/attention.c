@@ -21,7 +21,7 @@ static bool table_spmd(const tt_typing *t)
 {
 	t->tout[0] = t->tin[0];
 	if (t->tin[0].type != TT_R && (t->tin[0].type != TT_S || t->tin[0].dim != 0))
-		return tt_typing_reject(t, 0, "positions are R, or S(0) where tokens are");
+		return tt_typing_reject(t, 0, "needs R, or S(0) where tokens are sharded");
 	return true;
 }
 

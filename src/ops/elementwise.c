@@ -79,7 +79,7 @@ static bool add_spmd(const tt_typing *t)
 {
 	for (int i = 0; i < 2; i++)
 		if (t->tin[i].type == TT_P && t->in[i]->dtype != TT_ACC && t->in[i]->dtype != TT_I64)
-			return tt_typing_reject(t, i, "P exists only as acc or as integers");
+			return tt_typing_reject(t, i, "needs acc: a sum not yet taken exists only as acc or as integers");
 	return tt_spmd_by_labels(t);
 }
 

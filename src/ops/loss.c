@@ -106,6 +106,8 @@ static bool nll_spmd(const tt_typing *t)
 {
 	bool backward = t->op == &tt_op_nll_dx;
 	if (t->tin[0].type == TT_S && t->tin[0].dim == 1) {
+		if (t->tin[1].type != TT_R)
+			return tt_typing_reject(t, 1, "needs R beside logits sharded by vocabulary");
 		for (int i = 2; i < 4; i++)
 			if (t->tin[i].type != TT_I)
 				return tt_typing_reject(t, i, "needs I beside logits sharded by vocabulary");
@@ -229,6 +231,8 @@ static bool broadcast_spmd(const tt_typing *t)
 {
 	tt_axis_type s = t->tin[0], like = t->tin[1];
 	bool ok = like.type == TT_I ? s.type == TT_I : s.type == TT_R;
+	if (like.type == TT_P || like.type == TT_M)
+		return tt_typing_reject(t, 1, "a reduction not yet taken: convert it to R, I or S");
 	if (!ok)
 		return tt_typing_reject(t, 0, "needs %s beside %s", like.type == TT_I ? "I" : "R", t->in[1]->name);
 	t->tout[0] = like;

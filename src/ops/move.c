@@ -141,9 +141,9 @@ static bool convert_spmd(const tt_typing *t)
 		return true;
 	tt_axis_type to = { .type = (uint8_t)a->to, .dim = (int8_t)(a->to == TT_S ? a->dim : 0) };
 	if (to.type == TT_P && t->in[0]->dtype != TT_ACC && t->in[0]->dtype != TT_I64 && t->in[0]->gdtype == TT_NODTYPE)
-		return tt_typing_reject(t, 0, "P exists only as acc or as integers");
+		return tt_typing_reject(t, 0, "needs acc: a sum not yet taken exists only as acc or as integers");
 	if (!convertible(t->tin[0], to))
-		return tt_typing_reject(t, 0, "there is no conversion to the wanted type");
+		return tt_typing_reject(t, 0, "there is no such conversion: needs another way to the wanted type");
 	t->tout[0] = to;
 	return true;
 }

@@ -18,6 +18,8 @@ static bool accumulate_spmd(const tt_typing *t)
 {
 	if (!tt_axis_type_eq(t->tin[0], t->tin[1]))
 		return tt_typing_reject(t, 1, "needs the type of %s", t->in[0]->name);
+	if (t->tin[0].type == TT_M)
+		return tt_typing_reject(t, 0, "a maximum not yet taken: convert it to R or I");
 	t->tout[0] = t->tin[0];
 	return true;
 }
@@ -206,10 +208,18 @@ static bool fill_const_sample(tt_graph *g, int which)
 	return true;
 }
 
+/* The numbers follow an element's place in the whole tensor, which a shard alone does not know. */
+static bool fill_normal_spmd(const tt_typing *t)
+{
+	if (t->tin[0].type == TT_S)
+		return tt_typing_reject(t, 0, "needs R or I: fill the whole tensor, then convert it");
+	return tt_spmd_by_labels(t);
+}
+
 const tt_op tt_op_fill_normal = {
 	.name = "fill_normal", .doc = "normal numbers keyed by seed, name and global index, cut at `cut` standard deviations (0: not)",
 	.cls = TT_CLASS_STATE, .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "init" },
-	.attr_size = sizeof(tt_attr_init), .attrs = init_attrs, .infer = optim_infer, .sample = fill_sample,
+	.attr_size = sizeof(tt_attr_init), .attrs = init_attrs, .infer = optim_infer, .spmd = fill_normal_spmd, .sample = fill_sample,
 };
 
 const tt_op tt_op_fill_const = {
