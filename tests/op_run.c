@@ -422,11 +422,19 @@ static tt_status run_kernel(tt_kernel_fn *run, const tt_op *op, const void *attr
 	tt_arg args[80] = {0};
 	const tt_value *types[80] = {0};
 	TT_ASSERT(nin + nout <= TT_COUNT(io), "%s: %d operands", op->name, nin + nout);
+	bool on[80] = {0}; /* input i has output i on it */
 	for (int i = 0; i < nin + nout; i++) {
 		op_tensor *x = i < nin ? in[i] : out[i - nin];
 		if (!x)
 			continue;
-		io[i] = operand_open(x, i < nin, e->garbage);
+		int k = i - nin;
+		if (k >= 0 && k < nin && e->in_place && (op->flags & TT_OP_INPLACE) && in[k] && in[k]->val.dtype == x->val.dtype) {
+			on[k] = true;
+			io[i] = io[k];
+			io[i].x = x;
+		} else {
+			io[i] = operand_open(x, i < nin, e->garbage);
+		}
 		args[i] = io[i].arg;
 		types[i] = &x->val;
 	}
@@ -442,7 +450,7 @@ static tt_status run_kernel(tt_kernel_fn *run, const tt_op *op, const void *attr
 	guard_close(&scratch);
 	tt_status bad = TT_OK;
 	for (int i = 0; i < nin + nout; i++) {
-		if (!types[i])
+		if (!types[i] || (i < nin && on[i]))
 			continue;
 		tt_status s = operand_close(&io[i], i < nin, op, i < nin ? i : i - nin);
 		bad = bad == TT_OK ? s : bad;

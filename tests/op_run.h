@@ -22,6 +22,7 @@ typedef struct op_env {
 	int threads;        /* 0 = 1 */
 	bool first;         /* first cell of its step */
 	uint64_t seed;      /* of random fills */
+	bool in_place;      /* op_direct: output i of an op that may work in place lies on input i */
 	uint8_t garbage;    /* op_direct: the byte that outputs and scratch are full of before a call */
 } op_env;
 

@@ -177,9 +177,9 @@ static bool run_passes(tt_test *t, tt_dtype compute, int which, bool threads, ti
 	tt_rows rows = tiny_rows(t->arena, 4, CONTEXT, VOCAB, 5);
 	tt_run_options o = tiny_options(m, rows, CONTEXT, 4);
 	tt_isa isa = tiny_isa(t);
-	int lanes = threads ? 2 : 1;
+	int nthreads = threads ? 2 : 1;
 	tt_model_options mo = { .compute = compute, .t_max = 2 * CONTEXT, .seqs_max = 2 * CONTEXT, .loss_chunks = 3, .context_length = CONTEXT };
-	tt_exec_options eo = { .isa = isa, .kernels_ref = !(which & FORMATS), .threads = lanes, .seed = 7 };
+	tt_exec_options eo = { .isa = isa, .kernels_ref = !(which & FORMATS), .threads = nthreads, .seed = 7 };
 	tt_builder *b;
 	tt_graph *g, *init;
 	tt_data *d;
@@ -192,7 +192,7 @@ static bool run_passes(tt_test *t, tt_dtype compute, int which, bool threads, ti
 	if (which & FOLD && !TT_CHECK_OK(t, tt_pass_fold_rounds(g, t->arena, &g)))
 		return false;
 	TT_CHECK_MSG(t, !(which & FOLD) || g->nnodes < nodes, "no round was folded: nothing was compared");
-	if (which & FORMATS && !TT_CHECK_OK(t, tt_pass_formats(g, isa, lanes, t->arena, &g)))
+	if (which & FORMATS && !TT_CHECK_OK(t, tt_pass_formats(g, isa, nthreads, t->arena, &g)))
 		return false;
 	if (!TT_CHECK_OK(t, tt_data_open(t->arena, &o.data, &d)) || !TT_CHECK_OK(t, tt_exec_create(&eo, &e)))
 		return false;

@@ -59,7 +59,7 @@ typedef struct unary {
 } unary;
 
 static const unary functions[] = {
-	{"exp", exp_f32, exp, -INFINITY, INFINITY, 1.0},
+	{"exp", exp_f32, exp, -INFINITY, INFINITY, 1.01},
 	{"log", log_f32, log, -INFINITY, INFINITY, 0.501},
 	{"sin", sin_f32, sin, -0x1p20f, 0x1p20f, 0.501},
 	{"cos", cos_f32, cos, -0x1p20f, 0x1p20f, 0.501},

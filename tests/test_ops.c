@@ -574,6 +574,9 @@ static void compare_case(tt_test *t, const op_case *c, const op_env *e, int64_t 
 		op_env o = *e;
 		o.garbage = 0x5a;
 		same_again(t, a, g, &o, T, true, v, c->name, "other garbage in outputs and scratch");
+		o.in_place = true;
+		same_again(t, a, g, &o, T, true, v, c->name, "in place");
+		o.in_place = false;
 		o.threads = 2;
 		if (T < 0)
 			same_again(t, a, g, &o, T, true, v, c->name, "2 threads");
@@ -664,9 +667,16 @@ static void toy_threads(const tt_call *c)
 	((float *)c->out[0].p)[0] = (float)c->env->threads;
 }
 
+/* Reads what it may have overwritten. */
+static void toy_reversed(const tt_call *c)
+{
+	for (int64_t i = 0, n = toy_count(c); i < n; i++)
+		((float *)c->out[0].p)[i] = ((const float *)c->in[0].p)[n - 1 - i];
+}
+
 static tt_status run_toy(tt_arena *a, tt_kernel_fn *kernel, const op_env *e, op_tensor **out)
 {
-	tt_op op = {.name = "toy", .nin = 1, .nout = 1, .labels = "*->*", .infer = toy_infer, .kernel = kernel};
+	tt_op op = {.name = "toy", .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .labels = "*->*", .infer = toy_infer, .kernel = kernel};
 	tt_graph *g = op_sample(a, &tt_op_cast, 0, false);
 	op_tensor **v = op_inputs(a, g, e, -1, 1);
 	return op_call(a, &op, NULL, 1, &v[1], 1, e, out);
@@ -693,6 +703,9 @@ static void same_bits_can_fail(tt_test *t)
 	TT_CHECK(t, !op_same(x[0], y[0]));
 	TT_CHECK_OK(t, run_toy(a, toy_threads, &one, x));
 	TT_CHECK_OK(t, run_toy(a, toy_threads, &two, y));
+	TT_CHECK(t, !op_same(x[0], y[0]));
+	TT_CHECK_OK(t, run_toy(a, toy_reversed, &one, x));
+	TT_CHECK_OK(t, run_toy(a, toy_reversed, &(op_env){.in_place = true}, y));
 	TT_CHECK(t, !op_same(x[0], y[0]));
 	TT_CHECK_FAILS(t, run_toy(a, toy_before, &one, x), TT_ERR_TYPE, "wrote beside its output 0");
 	TT_CHECK_FAILS(t, run_toy(a, toy_input, &one, x), TT_ERR_TYPE, "wrote its input 0");

@@ -18,11 +18,15 @@ tt_status tt_cmd_train(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_config(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_plot(int argc, const char *const *argv) TT_CHECKED;
 
 /* The config of a command line: one optional path (else `fallback`, NULL: defaults), then flags, short spellings included. */
 struct tt_config;
 tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const char *fallback, struct tt_config **out) TT_CHECKED;
 void tt_cli_print(const char *text);
+/* The standard error as a place for a live line. */
+struct tt_metrics_console;
+void tt_cli_console(struct tt_metrics_console *out);
 
 int tt_cli_exit_code(tt_status s);
 

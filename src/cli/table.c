@@ -5,6 +5,7 @@ const tt_command tt_commands[] = {
 	{ "train", "titan train CONFIG [FLAGS]", "train as the config says", tt_cmd_train },
 	{ "demo", "titan demo [CONFIG] [FLAGS]", "train on the C headers of this machine, then compare with gzip and xz on held-out ones", tt_cmd_demo },
 	{ "config", "titan config [CONFIG] [FLAGS] | titan config --doc", "print the resolved config, or the reference of all keys", tt_cmd_config },
+	{ "plot", "titan plot RUN... [--out=FILE.svg] [--x=step|tokens|time] [--metric=loss,tokens_per_s] [--smooth=N] [--log]", "draw curves of runs' metrics.jsonl, overlaid, as SVG", tt_cmd_plot },
 	{ "ops", "titan ops", "print the op table", tt_cmd_ops },
 	{ NULL, NULL, NULL, NULL },
 };

@@ -7,8 +7,9 @@
  *   sequence  a document within a row: positions count from its first token, attention never leaves it
  *   batch     some whole rows of a step: what one microbatch is given
  *
- * A source (tt_source_kind, a row of the table in data.c) makes rows; everything else is common. A step is filled before its first cell; filling
- * allocates nothing. A tt_data is used by one thread at a time; ranks open one each, or share what one has filled.
+ * A source (a tt_source_kind, a row of the table in data.c) makes rows; everything else is common. A step is filled before its
+ * first cell; filling allocates nothing. A tt_data is used by one thread at a time; ranks open one each, or share what one has
+ * filled.
  *
  * Legend: T tokens, N sequences.
  */
@@ -17,6 +18,7 @@
 
 #include "base/base.h"
 #include "data/files.h"
+#include "kernels/random.h"
 #include "tok/tok.h"
 
 #define TT_IGNORE (-100) /* the label of a token that has no next one to predict */
@@ -146,16 +148,13 @@ struct tt_data {
 	void *self;         /* the source's */
 };
 
-/* A number from 64 random bits a call: hash of (seed, what, i). */
-static inline uint64_t tt_data_mix(uint64_t h, uint64_t v)
+/* A fingerprint with one more number in it. */
+static inline uint64_t tt_data_mix(uint64_t h, uint64_t v) { return tt_hash64(&v, sizeof v, h); }
+/* Draw i of a stream (kernels/random.h), uniform below n, up to n / 2^64. */
+static inline uint64_t tt_data_below(const random_stream *s, uint64_t i, uint64_t n)
 {
-	/* The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) over a chained sum. */
-	uint64_t z = (h ^ v) + 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
+	philox d = random_draw(s, i);
+	return (uint64_t)(((unsigned __int128)((uint64_t)d.v[1] << 32 | d.v[0]) * n) >> 64);
 }
-/* Below n, uniform up to n / 2^64. */
-static inline uint64_t tt_data_below(uint64_t h, uint64_t n) { return (uint64_t)(((unsigned __int128)h * n) >> 64); }
 
 #endif

@@ -11,14 +11,14 @@ static tt_status synthetic_open(tt_arena *a, const tt_data_options *o, tt_data *
 	return TT_OK;
 }
 
-/* Token p of row r: hash(seed, r, p) below the vocabulary's size. A row is one sequence; its last label is token p = n. */
+/* Token p of row r: draw r * 2^32 + p of the seed's stream, below the vocabulary's size. A row is one sequence; its last label is token p = n. */
 static tt_status synthetic_next(tt_data *d, bool valid, int64_t row, tt_row *out)
 {
 	(void)valid;
 	int64_t n = d->o.context_length;
-	uint64_t key = tt_data_mix(tt_data_mix(d->o.seed, 0x73796e7468), (uint64_t)row);
+	random_stream draws = random_stream_of(d->o.seed, 0, "synthetic", "ids");
 	for (int64_t p = 0; p <= n; p++) {
-		int32_t id = (int32_t)tt_data_below(tt_data_mix(key, (uint64_t)p), (uint64_t)d->o.vocab_size);
+		int32_t id = (int32_t)tt_data_below(&draws, (uint64_t)row << 32 | (uint64_t)p, (uint64_t)d->o.vocab_size);
 		if (p < n)
 			out->ids[p] = id;
 		if (p > 0)

@@ -141,9 +141,9 @@ static const epoch *epoch_get(set *s, uint64_t seed, int64_t number)
 	for (int64_t i = 0; i < s->n; i++)
 		e->order[i] = i;
 	/* Fisher-Yates, from the top; draw i depends on (seed, epoch, i) alone. */
-	uint64_t key = tt_data_mix(tt_data_mix(seed, 0x65706f6368), (uint64_t)number);
+	random_stream draws = random_stream_of(seed, number, "documents", "shuffle");
 	for (int64_t i = s->n - 1; s->shuffle && i > 0; i--) {
-		int64_t j = (int64_t)tt_data_below(tt_data_mix(key, (uint64_t)i), (uint64_t)i + 1), other = e->order[j];
+		int64_t j = (int64_t)tt_data_below(&draws, (uint64_t)i, (uint64_t)i + 1), other = e->order[j];
 		e->order[j] = e->order[i];
 		e->order[i] = other;
 	}

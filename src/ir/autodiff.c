@@ -326,9 +326,13 @@ tt_status tt_autodiff(const tt_graph *f, const tt_autodiff_ops *ops, tt_arena *a
 			const tt_node *n = &f->nodes[old[i]];
 			if (n->seg != TT_SEG_F || !node_needs(&w, n))
 				continue;
+			/* Parameters at once: their gradients do not wait for the walk's end. But not between a node and conversions of its
+			 * parameters: the order is that of the parameters whether or not they are converted. */
+			if (n->op->cls != TT_CLASS_MOVE || written(g, g->nodes[i].out[0])->kind != TT_STATE)
+				settle(&w, 0);
 			reverse_node(&w, i);
-			settle(&w, 0); /* parameters at once: their gradients do not wait for the walk's end */
 		}
+		settle(&w, 0);
 	}
 	tt_copy_end(&w.copy);
 	TT_TRY(tt_graph_verify(g, "autodiff"));

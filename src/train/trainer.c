@@ -1,4 +1,5 @@
 /* trainer.c: one rank's run: graphs to programs, a step, a validation. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ckpt/safetensors.h"
@@ -266,26 +267,46 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 	return TT_OK;
 }
 
-/* Names the first parameter whose gradient is not finite: a slow scan, on the way to an error or a skipped step. */
-static const char *nonfinite_parameter(tt_trainer *t)
+/* Whether a state of `n` numbers holds one that is not finite. */
+static bool holds_nonfinite(tt_trainer *t, const char *name, int64_t n)
 {
-	for (int64_t i = 0; i < t->model->nparams; i++) {
-		const tt_param *p = &t->model->params[i];
-		const char *name = tt_arena_printf(t->arena, "grad.%s", p->name);
-		int64_t n = tt_value_count(tt_value_get(t->model->g, p->state));
-		enum { BLOCK = 4096 };
-		for (int64_t at = 0; at < n; at += BLOCK) {
-			double d[3 * BLOCK];
-			const float *f = (const float *)(const void *)d;
-			int64_t c = TT_MIN((int64_t)BLOCK, n - at);
-			if (t->o.exec.numerics == TT_EXACT || tt_exec_read(t->exec, name, at, d, c) != TT_OK)
-				return "an unnamed parameter";
-			for (int64_t k = 0; k < c; k++)
-				if (!__builtin_isfinite(t->o.exec.f64 ? d[k] : (double)f[k]))
-					return p->name;
+	enum { BLOCK = 4096 };
+	double d[BLOCK];
+	const float *f = (const float *)(const void *)d;
+	for (int64_t at = 0; at < n; at += BLOCK) {
+		int64_t c = TT_MIN((int64_t)BLOCK, n - at);
+		if (tt_exec_read(t->exec, name, at, d, c) != TT_OK)
+			return false;
+		for (int64_t k = 0; k < c; k++)
+			if (!__builtin_isfinite(t->o.exec.f64 ? d[k] : (double)f[k]))
+				return true;
+	}
+	return false;
+}
+
+/* Why a step cannot be learnt from: a slow scan, on the way to an error or a skipped step. A parameter that is itself not finite spoils the
+ * gradients of all, so parameters are looked at first. `beyond`: what `exact`, whose gradients are integers, has said; else NULL. */
+static void name_nonfinite(tt_trainer *t, const char *beyond, char *out, size_t cap)
+{
+	const tt_builder *m = t->model;
+	for (int64_t i = 0; i < m->nparams; i++)
+		if (holds_nonfinite(t, m->params[i].name, tt_value_count(tt_value_get(m->g, m->params[i].state)))) {
+			snprintf(out, cap, "parameter %s is itself not finite", m->params[i].name);
+			return;
+		}
+	if (beyond) {
+		snprintf(out, cap, "%s", beyond);
+		return;
+	}
+	for (int64_t i = 0; i < m->nparams && t->o.exec.numerics == TT_FAST; i++) {
+		char name[320];
+		snprintf(name, sizeof name, "grad.%s", m->params[i].name);
+		if (holds_nonfinite(t, name, tt_value_count(tt_value_get(m->g, m->params[i].state)))) {
+			snprintf(out, cap, "first in the gradient of %s", m->params[i].name);
+			return;
 		}
 	}
-	return "no single parameter (the norm itself overflows)";
+	snprintf(out, cap, "in no single gradient: the loss or the norm itself overflows");
 }
 
 static double power(double x, int64_t n)
@@ -303,19 +324,26 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	double t0 = tt_now();
 	const tt_optim_options *o = &t->o.optim;
 	r.lr = o->lr * tt_schedule_factor(&t->o.schedule, t->step);
-	TT_TRY(accumulate_step(t, t->step, &r));
+	char beyond[512] = "", why[512];
+	tt_status ran = accumulate_step(t, t->step, &r);
+	if (ran == TT_ERR_NUMERIC) { /* `exact` met operands that it cannot sum: there is no loss and no gradient */
+		snprintf(beyond, sizeof beyond, "%s", tt_error_text());
+		r.loss = r.grad_norm = __builtin_nan("");
+	} else {
+		TT_TRY(ran);
+	}
 	if (!r.valid) {
 		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
-		const char *which = nonfinite_parameter(t);
+		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
 		if (!t->o.skip_nonfinite)
-			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: not finite, first in %s (training.nonfinite = \"skip\" goes on)",
-				(long long)r.step, r.loss, r.grad_norm, which);
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, r.loss,
+				r.grad_norm, why);
 		if (++t->skips > t->o.nonfinite_max_skips)
-			TT_FAIL(TT_ERR_NUMERIC, "step %lld: the %lld. step in a row with a gradient that is not finite, first in %s (training.nonfinite_max_skips)",
-				(long long)r.step, (long long)t->skips, which);
-		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g, first in %s", (long long)r.step, r.loss, r.grad_norm, which);
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: skip %lld in a row, of a loss or gradient that is not finite: %s (training.nonfinite_max_skips)",
+				(long long)r.step, (long long)t->skips, why);
+		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, r.loss, r.grad_norm, why);
 		r.skipped = true;
 	} else {
 		t->skips = 0;
