@@ -6,521 +6,19 @@
  * `exact` bit for bit, open sums limb for limb), and its vjp, given a cotangent of the dual type, the whole gradient under the duals of the
  * input types. A rejected typing for which such types exist must match one of the reviewed patterns below.
  */
+#include "shards.h"
+
 #include "ir/internal.h"
-#include "kernels/kernels.h"
 #include "ops/ops.h"
-#include "test.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { MAX_IN = 10, MAX_OUT = 4, MAX_RANKS = 3, MAX_OPTIONS = 6, SEQ_TOKENS = 12, VOCAB = 12 };
-
-typedef struct tensor {
-	int ndim;
-	int64_t n[TT_MAX_DIMS], count;
-	double *x;     /* plain, line by line; ids too */
-	int64_t *limb; /* [3][count] for acc in `exact`; then x is NULL */
-} tensor;
-
-typedef struct bench {
-	tt_test *t;
-	tt_arena *a;
-	const tt_op *op; /* whose rule is tested; a broken copy in the tests of the test */
-	bool quiet;      /* failures are only counted */
-	int failures;
-	char text[512];  /* of the first failure */
-	bool exact;
-	bool only_exact; /* the op has no samples in double */
-	int k;           /* ranks */
-	bool rows;
-	uint64_t seed;
-	/* the node under test, whole */
-	const tt_graph *g;
-	const tt_node *node;
-	tensor in[MAX_IN], out[MAX_OUT], dout[MAX_OUT], din[MAX_IN];
-	int64_t accepted, rejected, reviewed, back_refused, checked_back;
-} bench;
-
-static void report(bench *b, const tt_axis_type *tin, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void report(bench *b, const tt_axis_type *tin, const char *fmt, ...)
-{
-	char what[256];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof what, fmt, ap);
-	va_end(ap);
-	tt_buf s = {0};
-	tt_buf_printf(&s, "%s(", b->op->name);
-	for (int i = 0; tin && i < b->node->nin; i++) {
-		tt_buf_str(&s, i ? ", " : "");
-		tt_axis_type_print(tin[i], &s);
-	}
-	tt_buf_printf(&s, ") on %d ranks%s, %s: %s", b->k, b->rows ? " (rows)" : "", b->exact ? "exact" : "f64", what);
-	if (!b->failures++)
-		snprintf(b->text, sizeof b->text, "%s", s.s);
-	if (!b->quiet && b->failures <= 20)
-		tt_test_fail(b->t, __FILE__, __LINE__, "%s", s.s);
-	tt_buf_fini(&s);
-}
-
-/* ---- values ------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t next(bench *b)
-{
-	b->seed = b->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return b->seed >> 33;
-}
-static double uniform(bench *b) { return (double)((int64_t)(next(b) % 2048) - 1024) / 1024; } /* exact in fp32 */
-
-static bool has_limbs(const bench *b, tt_dtype dt) { return b->exact && dt == TT_ACC; }
-static bool is_float(tt_dtype dt) { return dt != TT_I32 && dt != TT_I64 && dt != TT_NODTYPE; }
-
-static tensor tensor_new(const bench *b, tt_dtype dt, int ndim, const int64_t *n)
-{
-	tensor t = {.ndim = ndim, .count = 1};
-	for (int d = 0; d < ndim; d++)
-		t.count *= t.n[d] = n[d];
-	if (has_limbs(b, dt))
-		t.limb = TT_NEWN(b->a, int64_t, 3 * t.count + 1);
-	else
-		t.x = TT_NEWN(b->a, double, t.count + 1);
-	return t;
-}
-static tensor tensor_like(const bench *b, const tt_value *v)
-{
-	int64_t n[TT_MAX_DIMS];
-	for (int d = 0; d < v->ndim; d++)
-		n[d] = v->dim[d].n;
-	return tensor_new(b, v->dtype, v->ndim, n);
-}
-
-/* Limbs 1 and 2 into [-2^39, 2^39): then the limbs are a function of the value. */
-static void carry(int64_t *limb, int64_t count, int64_t i)
-{
-	for (int j = 2; j > 0; j--) {
-		int64_t c = (limb[j * count + i] + ((int64_t)1 << 39)) >> 40;
-		limb[j * count + i] -= c * ((int64_t)1 << 40);
-		limb[(j - 1) * count + i] += c;
-	}
-}
-
-static void fill_random(bench *b, tensor *t)
-{
-	for (int64_t i = 0; i < t->count; i++) {
-		if (t->x) {
-			t->x[i] = uniform(b);
-			continue;
-		}
-		for (int j = 0; j < 3; j++)
-			t->limb[j * t->count + i] = (int64_t)(next(b) % 0x7fffffff) - 0x3fffffff;
-	}
-}
-
-/* Sequences: on a rows axis they end where shards of 2 and of 3 ranks do; else no shard keeps them whole. */
-static int64_t sequence_of(const bench *b, int64_t tokens, int64_t t, int64_t *start)
-{
-	static const int64_t whole[] = {0, 4, 6, 8, 12}, cut[] = {0, 5, 12};
-	const int64_t *edge = b->rows ? whole : cut;
-	int64_t s = 0;
-	*start = 0;
-	if (tokens != SEQ_TOKENS)
-		return 0;
-	while (edge[s + 1] <= t)
-		s++;
-	*start = edge[s];
-	return s;
-}
-
-static void fill_input(bench *b, const tt_value *v, tensor *t)
-{
-	fill_random(b, t);
-	int64_t start;
-	for (int64_t i = 0; i < t->count && t->x; i++) {
-		switch (v->fill) {
-		case TT_FILL_NORMAL:
-			break;
-		case TT_FILL_POSITIVE:
-			t->x[i] = 1.25 + t->x[i] / 2;
-			break;
-		case TT_FILL_IDS:
-			t->x[i] = (double)(next(b) % VOCAB);
-			break;
-		case TT_FILL_LABELS:
-			t->x[i] = i % 3 == 1 ? -100 : (double)(next(b) % VOCAB);
-			break;
-		case TT_FILL_POSITIONS:
-			sequence_of(b, t->count, i, &start);
-			t->x[i] = (double)(i - start);
-			break;
-		case TT_FILL_SEQ_IDS:
-			t->x[i] = (double)sequence_of(b, t->count, i, &start);
-			break;
-		case TT_FILL_SEQ_TABLE: { /* entries behind the last sequence stay at the end */
-			int64_t tokens = t->count - 1, at = 0;
-			for (int64_t s = 0; s < i && at < tokens; s++)
-				for (int64_t id = sequence_of(b, tokens, at, &start); at < tokens && sequence_of(b, tokens, at, &start) == id;)
-					at++;
-			t->x[i] = (double)at;
-			break;
-		}
-		case TT_FILL_LINES: /* whole, K/V lines may lie in any order; in shards they follow the tokens */
-			t->x[i] = b->rows ? (double)i : (double)((5 * i + 3) % t->count);
-			break;
-		case TT_FILL_ONE_STEP:
-			t->x[i] = (double[]){0.125, 0.125, 0.0625, 0}[i % 4];
-			break;
-		}
-	}
-}
-
-/* ---- one kernel -------------------------------------------------------------------------------------------------------------- */
-
-static void to_storage(const bench *b, const tt_value *v, const tensor *t, tt_arg *a, bool output)
-{
-	*a = (tt_arg){.dtype = v->dtype, .format = v->format, .ndim = v->ndim, .ld = 1};
-	for (int d = 0; d < v->ndim; d++) {
-		a->n[d] = v->dim[d].n;
-		a->ld *= d ? v->dim[d].n : 1;
-	}
-	bool limbs = has_limbs(b, v->dtype);
-	int size = limbs ? 8 : tt_dtype_size(v->dtype, TT_FAST, !b->exact);
-	int64_t n = v->format == TT_PLAIN ? tt_value_count(v) : tt_format_count(v->format, v->dtype, v->dim[0].n, v->dim[1].n);
-	a->plane = tt_round_up(n * size, 64);
-	char *p = tt_arena_alloc(b->a, (size_t)(3 * a->plane + 64));
-	a->p = (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
-	for (int64_t i = 0; !output && i < n; i++) {
-		if (limbs)
-			for (int j = 0; j < 3; j++)
-				((int64_t *)(void *)((char *)a->p + j * a->plane))[i] = t->limb[j * n + i];
-		else if (v->dtype == TT_I32)
-			((int32_t *)a->p)[i] = (int32_t)t->x[i];
-		else if (size == 8)
-			((double *)a->p)[i] = t->x[i];
-		else
-			((float *)a->p)[i] = (float)t->x[i];
-	}
-}
-
-static void from_storage(const bench *b, const tt_value *v, const tt_arg *a, tensor *t)
-{
-	*t = tensor_like(b, v);
-	for (int64_t i = 0; i < t->count; i++) {
-		int64_t at = i;
-		if (v->format != TT_PLAIN) { /* panels of 64 features of the dim that is not contracted (pack.k.c), f32 */
-			int64_t o = i / v->dim[1].n, c = i % v->dim[1].n, f = v->format == TT_PACK_FWD ? o : c;
-			int64_t deep = v->format == TT_PACK_FWD ? c : o, depth = v->dim[v->format == TT_PACK_FWD].n;
-			at = (f / 64 * depth + deep) * 64 + f % 64;
-		}
-		if (t->limb)
-			for (int j = 0; j < 3; j++)
-				t->limb[j * t->count + i] = ((const int64_t *)(const void *)((const char *)a->p + j * a->plane))[at];
-		else
-			t->x[i] = tt_dtype_size(v->dtype, TT_FAST, !b->exact) == 8 ? ((const double *)a->p)[at] : (double)((const float *)a->p)[at];
-	}
-}
-
-static void run_node(bench *b, const tt_graph *g, const tt_node *n, tensor *val)
-{
-	tt_arg arg[TT_MAX_IO];
-	const tt_value *io[TT_MAX_IO];
-	for (int i = 0; i < n->nin + n->nout; i++) {
-		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];
-		io[i] = v ? &g->values[v] : NULL;
-		arg[i] = (tt_arg){0};
-		if (v)
-			to_storage(b, io[i], &val[v], &arg[i], i >= n->nin);
-	}
-	tt_env env = {.threads = 1, .numerics = b->exact ? TT_EXACT : TT_FAST, .f64 = !b->exact, .step = 2, .seed = 5}; /* not the first: no input is left unread */
-	_Atomic int flag = 0;
-	size_t scratch = n->op->scratch ? n->op->scratch(n->attr, n->nin, io, n->nout, io + n->nin, &env) : 0;
-	char *s = tt_arena_alloc(b->a, scratch + 64);
-	tt_call c = {.in = arg, .out = arg + n->nin, .nin = n->nin, .nout = n->nout, .attr = n->attr, .env = &env, .flag = &flag,
-		     .scratch = (void *)(((uintptr_t)s + 63) & ~(uintptr_t)63)};
-	const tt_kernel *k = tt_kernel_ref(n->op->name, TT_ISA_REF, !b->exact);
-	TT_ASSERT(k, "%s has no kernel", n->op->name);
-	(b->exact && k->exact ? k->exact : k->run)(&c);
-	if (flag)
-		report(b, NULL, "%s raised its flag", n->op->name);
-	for (int i = 0; i < n->nout; i++)
-		from_storage(b, io[n->nin + i], &arg[n->nin + i], &val[n->out[i]]);
-}
-
-/* ---- the parts of a value ------------------------------------------------------------------------------------------------------ */
-
-/* Rank r's piece of a dim: whole units, whole groups of them where there are enough. */
-static void shard(const bench *b, const tt_dim *d, int r, int64_t *lo, int64_t *hi)
-{
-	int64_t piece = d->unit * (d->n / d->unit / d->group >= b->k ? d->group : 1), pieces = d->n / piece;
-	*lo = tt_deal(pieces, r, b->k) * piece;
-	*hi = tt_deal(pieces, r + 1, b->k) * piece;
-}
-
-static bool shardable(const tt_dim *d) { return d->role != TT_ONE && d->role != TT_SEQS; }
-
-/* Copies [lo, hi) of dim d out of (or, back, into) the whole. */
-static void copy_piece(tensor *whole, tensor *part, int d, int64_t lo, int64_t hi, bool back)
-{
-	int64_t inner = 1, outer = 1;
-	for (int i = 0; i < d; i++)
-		outer *= whole->n[i];
-	for (int i = d + 1; i < whole->ndim; i++)
-		inner *= whole->n[i];
-	int64_t w = whole->n[d] * inner, p = (hi - lo) * inner;
-	for (int plane = 0; plane < (whole->limb ? 3 : 1); plane++)
-		for (int64_t o = 0; o < outer && p; o++) {
-			size_t size = sizeof(double) * (size_t)p;
-			char *pw = whole->limb ? (char *)(whole->limb + plane * whole->count) : (char *)whole->x;
-			char *pp = part->limb ? (char *)(part->limb + plane * part->count) : (char *)part->x;
-			pw += (o * w + lo * inner) * 8, pp += o * p * 8;
-			memcpy(back ? pw : pp, back ? pp : pw, size);
-		}
-}
-
-/* What rank r of k holds of `whole` (a value `v`) under type x. The terms of a sum are random, the last is what remains. */
-static tensor part_of(bench *b, const tt_value *v, tensor *whole, tt_axis_type x, int r)
-{
-	if (x.type == TT_S) {
-		int64_t lo, hi, n[TT_MAX_DIMS];
-		memcpy(n, whole->n, sizeof n);
-		shard(b, &v->dim[x.dim], r, &lo, &hi);
-		n[x.dim] = hi - lo;
-		tensor t = tensor_new(b, v->dtype, v->ndim, n);
-		copy_piece(whole, &t, x.dim, lo, hi, false);
-		return t;
-	}
-	if (x.type != TT_P)
-		return *whole;
-	uint64_t keep = b->seed;
-	b->seed = 77 + (uint64_t)v->ndim; /* every rank draws the same terms */
-	tensor rest = tensor_new(b, v->dtype, v->ndim, whole->n), term = rest;
-	for (int p = 0; p < 3 * (whole->limb != NULL) + 1; p++)
-		if (whole->limb)
-			memcpy(rest.limb, whole->limb, sizeof(int64_t) * 3 * (size_t)whole->count);
-		else
-			memcpy(rest.x, whole->x, sizeof(double) * (size_t)whole->count);
-	for (int i = 0; i <= r; i++) {
-		if (i == b->k - 1) {
-			term = rest;
-			break;
-		}
-		term = tensor_new(b, v->dtype, v->ndim, whole->n);
-		fill_random(b, &term);
-		for (int64_t e = 0; e < term.count; e++) {
-			for (int j = 0; term.limb && j < 3; j++)
-				rest.limb[j * term.count + e] -= term.limb[j * term.count + e];
-			if (term.limb) {
-				carry(rest.limb, term.count, e);
-				carry(term.limb, term.count, e);
-			} else {
-				rest.x[e] -= term.x[e];
-			}
-		}
-	}
-	b->seed = keep;
-	return term;
-}
-
-/* Do the parts denote `whole` under type x? */
-static bool denotes(bench *b, const tt_value *v, const tensor *whole, const tensor *part, tt_axis_type x)
-{
-	tensor sum = tensor_new(b, v->dtype, v->ndim, whole->n);
-	double largest = 1;
-	for (int64_t i = 0; !whole->limb && i < whole->count; i++)
-		largest = fmax(largest, fabs(whole->x[i]));
-	for (int r = 0; r < b->k; r++) {
-		const tensor *p = &part[r];
-		int64_t lo = 0, hi = 0;
-		if (x.type == TT_S)
-			shard(b, &v->dim[x.dim], r, &lo, &hi);
-		for (int d = 0; d < v->ndim; d++)
-			if (p->n[d] != (x.type == TT_S && d == x.dim ? hi - lo : whole->n[d]))
-				return false;
-		if (x.type == TT_S) {
-			tensor piece = *p;
-			copy_piece(&sum, &piece, x.dim, lo, hi, true);
-			continue;
-		}
-		for (int64_t i = 0; i < sum.count; i++) {
-			if (x.type == TT_P && sum.limb) {
-				for (int j = 0; j < 3; j++)
-					sum.limb[j * sum.count + i] += p->limb[j * sum.count + i];
-				if (r == b->k - 1)
-					carry(sum.limb, sum.count, i);
-			} else if (x.type == TT_P) {
-				sum.x[i] += p->x[i];
-			} else if (x.type == TT_M) {
-				sum.x[i] = r ? fmax(sum.x[i], p->x[i]) : p->x[i];
-			} else if (sum.limb) { /* R, I: equal on every rank; differences show below */
-				for (int j = 0; j < 3; j++)
-					if (p->limb[j * sum.count + i] != whole->limb[j * sum.count + i])
-						return false;
-				memcpy(sum.limb, whole->limb, sizeof(int64_t) * 3 * (size_t)sum.count);
-			} else {
-				if (!(fabs(p->x[i] - whole->x[i]) <= (b->exact ? 0 : 1e-12 * largest)))
-					return false;
-				sum.x[i] = p->x[i];
-			}
-		}
-	}
-	for (int64_t i = 0; i < sum.count; i++) {
-		for (int j = 0; sum.limb && j < 3; j++)
-			if (sum.limb[j * sum.count + i] != whole->limb[j * sum.count + i])
-				return false;
-		if (!sum.limb && !(fabs(sum.x[i] - whole->x[i]) <= (b->exact ? 0 : 1e-12 * largest)))
-			return false;
-	}
-	return true;
-}
-
-/* ---- one rank's part of the node --------------------------------------------------------------------------------------------------- */
-
-typedef struct part {
-	tt_graph *g;
-	tt_v in[MAX_IN], out, din[MAX_IN];
-	tensor *val; /* by value id */
-} part;
-enum { PART_VALUES = 64 };
-
-/* Attributes that name a shard's place: the first vocabulary id and their number; the K segments that lie in it. */
-static const void *local_attr(const bench *b, const tt_axis_type *tin, int r)
-{
-	const tt_node *n = b->node;
-	if (!n->attr || r < 0)
-		return n->attr;
-	char *c = tt_arena_alloc(b->a, n->op->attr_size);
-	memcpy(c, n->attr, n->op->attr_size);
-	int64_t lo, hi;
-	for (int i = 0; i < n->nin; i++) {
-		const tt_value *v = n->in[i] ? &b->g->values[n->in[i]] : NULL;
-		if (!v || tin[i].type != TT_S)
-			continue;
-		const tt_dim *d = &v->dim[tin[i].dim];
-		shard(b, d, r, &lo, &hi);
-		for (const tt_attr *f = n->op->attrs; f && f->name; f++) {
-			if (d->role == TT_VOCAB && !strcmp(f->name, "first"))
-				*(int64_t *)(void *)(c + f->offset) = lo;
-			if (d->role == TT_VOCAB && !strcmp(f->name, "n"))
-				*(int64_t *)(void *)(c + f->offset) = hi - lo;
-			if (i == 0 && tin[i].dim == 1 && f->kind == TT_ATTR_INTS) {
-				tt_ints *l = (tt_ints *)(void *)(c + f->offset);
-				int64_t *e = TT_NEWN(b->a, int64_t, l->n + 1);
-				for (int64_t k = 0; k < l->n; k++)
-					e[k] = TT_MIN(TT_MAX(l->v[k] - lo, 0), hi - lo);
-				l->v = e;
-			}
-		}
-	}
-	return c;
-}
-
-/* A loader gives a data rank the tables of its own rows: sequences and lines count from its first. */
-static void rebase(const bench *b, const tt_axis_type *tin, int r, const tt_value *v, tensor *t)
-{
-	if (!b->rows || r < 0 || tin[0].type != TT_S || tin[0].dim != 0)
-		return;
-	int64_t lo, hi, start, first;
-	tt_dim d = tt_dim_of(TT_TOKENS, SEQ_TOKENS, 1);
-	shard(b, &d, r, &lo, &hi);
-	first = sequence_of(b, SEQ_TOKENS, lo, &start);
-	if (v->fill == TT_FILL_SEQ_TABLE) {
-		tensor own = tensor_new(b, TT_I32, 1, t->n);
-		for (int64_t i = 0; i < t->count; i++)
-			own.x[i] = TT_MIN(t->x[TT_MIN(i + first, t->count - 1)], (double)hi) - (double)lo;
-		*t = own;
-	}
-	for (int64_t i = 0; i < t->count && t->count < SEQ_TOKENS; i++) {
-		if (v->fill == TT_FILL_SEQ_IDS)
-			t->x[i] -= (double)first;
-		if (v->fill == TT_FILL_LINES)
-			t->x[i] -= (double)lo;
-	}
-}
-
-/* Every line that attention would read is there: where a typing leaves a rank without them there is nothing to run. */
-static bool lines_there(const part *p, const tt_node *n, int tables)
-{
-	const tensor *pos = &p->val[n->in[tables]], *ids = &p->val[n->in[tables + 1]], *table = &p->val[n->in[tables + 2]];
-	const tensor *lines = &p->val[n->in[tables + 3]], *k = &p->val[n->in[1]];
-	for (int64_t t = 0; t < pos->count; t++) {
-		int64_t s = (int64_t)ids->x[t], at = (int64_t)pos->x[t];
-		if (s < 0 || s + 1 >= table->count || (int64_t)table->x[s + 1] - (int64_t)table->x[s] <= at)
-			return false;
-	}
-	for (int64_t s = 0; s < table->count; s++)
-		if (table->x[s] < 0 || table->x[s] > (double)lines->count)
-			return false;
-	for (int64_t i = 0; i < lines->count; i++)
-		if (lines->x[i] < 0 || lines->x[i] >= (double)k->n[0])
-			return false;
-	return true;
-}
-
-/* The node on rank r (-1: whole): false if the parts cannot be put together into a node. */
-static bool part_forward(bench *b, int r, const tt_axis_type *tin, part *p)
-{
-	const tt_node *n = b->node;
-	*p = (part){.g = tt_graph_new(b->a, NULL, !b->exact), .val = TT_NEWN(b->a, tensor, PART_VALUES)};
-	for (int i = 0; i < n->nin; i++) {
-		if (!n->in[i])
-			continue;
-		tt_value v = b->g->values[n->in[i]];
-		tensor t = r < 0 ? b->in[i] : part_of(b, &v, &b->in[i], tin[i], r);
-		for (int d = 0; d < v.ndim; d++)
-			v.dim[d].n = t.n[d];
-		rebase(b, tin, r, &v, &t);
-		p->in[i] = tt_input(p->g, v.name, v.dtype, v.gdtype, v.ndim, v.dim);
-		p->val[p->in[i]] = t;
-	}
-	p->out = tt_node_add_n(p->g, n->op, local_attr(b, tin, r), n->nin, p->in, n->nout, NULL);
-	if (!p->out)
-		return false;
-	const tt_node *mine = &p->g->nodes[0];
-	bool attends = !strcmp(n->op->name, "attention"), back = !strcmp(n->op->name, "attention_bwd");
-	if ((attends || back) && !lines_there(p, mine, attends ? 3 : 6))
-		return false;
-	run_node(b, p->g, mine, p->val);
-	return true;
-}
-
-/* Adds the cotangents of type dual(tout) and runs the vjp's nodes. */
-static bool part_backward(bench *b, int r, const tt_axis_type *tout, part *p)
-{
-	tt_graph *g = p->g;
-	tt_v dout[MAX_OUT] = {0};
-	bool any = false, has;
-	for (int o = 0; o < b->node->nout; o++) {
-		tt_value v = g->values[tt_out(p->out, o)];
-		if (v.gdtype == TT_NODTYPE)
-			continue;
-		tt_value w = b->g->values[b->node->out[o]];
-		w.dtype = w.gdtype;
-		tensor t = r < 0 ? b->dout[o] : part_of(b, &w, &b->dout[o], tt_axis_type_dual(tout[o], &has), r);
-		for (int d = 0; d < v.ndim; d++)
-			if (t.n[d] != v.dim[d].n)
-				return false;
-		dout[o] = tt_input(g, tt_arena_printf(b->a, "dout%d", o), v.gdtype, v.gdtype, v.ndim, v.dim);
-		p->val[dout[o]] = t;
-		any = true;
-	}
-	if (!any)
-		return false;
-	tt_node n = g->nodes[0];
-	tt_vjp v = {.g = g, .node = &n, .dout = dout, .din = p->din};
-	g->seg = TT_SEG_B;
-	n.op->vjp(&v);
-	if (g->status != TT_OK)
-		return false;
-	for (int64_t i = 1; i < g->nnodes; i++)
-		run_node(b, g, &g->nodes[i], p->val);
-	return true;
-}
+enum { MAX_OPTIONS = 6 };
 
 /* ---- what the rule says ---------------------------------------------------------------------------------------------------------------- */
 
 /* The node on a mesh of one axis, inputs typed; 0 if the rule rejects. The graph keeps the text. */
-static tt_v typed(const bench *b, const tt_axis_type *tin, tt_graph **out, tt_v *in)
+static tt_v typed(const shard_bench *b, const tt_axis_type *tin, tt_graph **out, tt_v *in)
 {
 	const tt_node *n = b->node;
 	tt_mesh mesh = {1, {{"x", b->k, b->rows}}};
@@ -536,7 +34,7 @@ static tt_v typed(const bench *b, const tt_axis_type *tin, tt_graph **out, tt_v 
 }
 
 /* The vjp on the typed graph. */
-static bool typed_backward(const bench *b, tt_graph *g, tt_v out, tt_v *din)
+static bool typed_backward(const shard_bench *b, tt_graph *g, tt_v out, tt_v *din)
 {
 	tt_v dout[MAX_OUT] = {0};
 	for (int o = 0; o < b->node->nout; o++) {
@@ -557,7 +55,7 @@ static bool typed_backward(const bench *b, tt_graph *g, tt_v out, tt_v *din)
 }
 
 /* The text of a rejection: input, axis, what it has, what it needs. */
-static void check_text(bench *b, const tt_graph *g, const tt_axis_type *tin)
+static void check_text(shard_bench *b, const tt_graph *g, const tt_axis_type *tin)
 {
 	const tt_node *n = b->node;
 	tt_buf want = {0};
@@ -572,7 +70,7 @@ static void check_text(bench *b, const tt_graph *g, const tt_axis_type *tin)
 		named = g->error && strstr(g->error, want.s) && (strstr(g->error, "needs ") || strstr(g->error, "convert"));
 	}
 	if (!named)
-		report(b, tin, "the rejection does not say input, axis, has and needs: %s", g->error ? g->error : "(none)");
+		shard_report(b, tin, "the rejection does not say input, axis, has and needs: %s", g->error ? g->error : "(none)");
 	tt_buf_fini(&want);
 }
 
@@ -580,15 +78,15 @@ static void check_text(bench *b, const tt_graph *g, const tt_axis_type *tin)
 
 typedef struct pattern {
 	const char *name, *reason;
-	bool (*match)(const bench *b, const tt_axis_type *tin);
+	bool (*match)(const shard_bench *b, const tt_axis_type *tin);
 } pattern;
 
-static bool float_input(const bench *b, int i)
+static bool float_input(const shard_bench *b, int i)
 {
-	return b->node->in[i] && is_float(b->g->values[b->node->in[i]].dtype);
+	return b->node->in[i] && shard_is_float(b->g->values[b->node->in[i]].dtype);
 }
 
-static bool accepts(const bench *b, const tt_axis_type *tin)
+static bool accepts(const shard_bench *b, const tt_axis_type *tin)
 {
 	tt_axis_type tout[MAX_OUT] = {{0}};
 	const tt_value *in[MAX_IN], *out[MAX_OUT];
@@ -604,7 +102,7 @@ static bool accepts(const bench *b, const tt_axis_type *tin)
 	return b->op->spmd ? b->op->spmd(&t) : tt_spmd_by_labels(&t);
 }
 
-static bool open_sum(const bench *b, const tt_axis_type *tin)
+static bool open_sum(const shard_bench *b, const tt_axis_type *tin)
 {
 	for (int i = 0; i < b->node->nin; i++)
 		if (tin[i].type == TT_P && !((b->op->flags & TT_OP_ACC_LINEAR) && b->g->values[b->node->in[i]].dtype == TT_ACC))
@@ -613,7 +111,7 @@ static bool open_sum(const bench *b, const tt_axis_type *tin)
 }
 
 /* The same typing, with R and I of the inputs without a gradient made all R or all I, is accepted. */
-static bool mixes_i(const bench *b, const tt_axis_type *tin)
+static bool mixes_i(const shard_bench *b, const tt_axis_type *tin)
 {
 	tt_axis_type t[MAX_IN];
 	for (int to = TT_R; to <= TT_I; to++) {
@@ -632,7 +130,7 @@ static bool mixes_i(const bench *b, const tt_axis_type *tin)
 }
 
 /* Sharded along D where the norm that it is the gradient of cannot be. */
-static bool norm_width(const bench *b, const tt_axis_type *tin)
+static bool norm_width(const shard_bench *b, const tt_axis_type *tin)
 {
 	return !strcmp(b->op->name, "rms_norm_dw") && tin[0].type == TT_S && tin[0].dim == 1 && tin[1].type == TT_S && tin[1].dim == 1;
 }
@@ -645,7 +143,7 @@ static const pattern patterns[] = {
 
 /* ---- enumeration ---------------------------------------------------------------------------------------------------------------------------- */
 
-static bool is_meta(const bench *b, int i)
+static bool is_meta(const shard_bench *b, int i)
 {
 	if (!float_input(b, i))
 		return true;
@@ -655,7 +153,7 @@ static bool is_meta(const bench *b, int i)
 	return tt_label_in(&l, i)->meta;
 }
 
-static int options_of(const bench *b, int i, tt_axis_type *opt)
+static int options_of(const shard_bench *b, int i, tt_axis_type *opt)
 {
 	int n = 0;
 	opt[n++] = (tt_axis_type){.type = TT_R};
@@ -666,55 +164,55 @@ static int options_of(const bench *b, int i, tt_axis_type *opt)
 		opt[n++] = (tt_axis_type){.type = TT_P};
 	}
 	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++)
-		if (shardable(&v->dim[d]))
+		if (shard_able(&v->dim[d]))
 			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d};
 	return b->node->in[i] ? n : 1;
 }
 
 /* Types under which an output's parts denote the whole: bit 0 R (or I), 1 P, 2 M, 3+d S(d). */
-static unsigned out_candidates(bench *b, int o, const part *p)
+static unsigned out_candidates(shard_bench *b, int o, const shard_part *p)
 {
 	const tt_value *v = &b->g->values[b->node->out[o]];
-	tensor parts[MAX_RANKS];
+	shard_tensor parts[MAX_RANKS];
 	for (int r = 0; r < b->k; r++)
 		parts[r] = p[r].val[tt_out(p[r].out, o)];
 	unsigned c = 0;
 	bool open = v->dtype == TT_ACC || (b->op->flags & TT_OP_ACC_LINEAR);
-	if (denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_R}))
+	if (shard_denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_R}))
 		c |= 1;
-	if (open && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_P}))
+	if (open && shard_denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_P}))
 		c |= 2;
-	if (!b->exact && !strcmp(b->op->name, "row_max") && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_M}))
+	if (!b->exact && !strcmp(b->op->name, "row_max") && shard_denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_M}))
 		c |= 4;
 	for (int d = 0; d < v->ndim; d++)
-		if (shardable(&v->dim[d]) && denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_S, .dim = (int8_t)d}))
+		if (shard_able(&v->dim[d]) && shard_denotes(b, v, &b->out[o], parts, (tt_axis_type){.type = TT_S, .dim = (int8_t)d}))
 			c |= 8u << d;
 	return c;
 }
 
 /* The gradients' parts under the duals of the input types. -1: all right; else the input at fault, -2: nothing to run. */
-static int gradient_fault(bench *b, const tt_axis_type *tin, const tt_axis_type *tout)
+static int gradient_fault(shard_bench *b, const tt_axis_type *tin, const tt_axis_type *tout)
 {
-	part p[MAX_RANKS];
+	shard_part p[MAX_RANKS];
 	for (int r = 0; r < b->k; r++)
-		if (!part_forward(b, r, tin, &p[r]) || !part_backward(b, r, tout, &p[r]))
+		if (!shard_part_forward(b, r, tin, &p[r]) || !shard_part_backward(b, r, tout, &p[r]))
 			return -2;
 	for (int i = 0; i < b->node->nin; i++) {
 		tt_value v = b->g->values[b->node->in[i]];
 		if (!p[0].din[i] || v.gdtype == TT_NODTYPE || is_meta(b, i))
 			continue;
 		bool has;
-		tensor parts[MAX_RANKS];
+		shard_tensor parts[MAX_RANKS];
 		for (int r = 0; r < b->k; r++)
 			parts[r] = p[r].val[p[r].din[i]];
 		v.dtype = p[0].g->values[p[0].din[i]].dtype;
-		if (!denotes(b, &v, &b->din[i], parts, tt_axis_type_dual(tin[i], &has)))
+		if (!shard_denotes(b, &v, &b->din[i], parts, tt_axis_type_dual(tin[i], &has)))
 			return i;
 	}
 	return -1;
 }
 
-static bool has_gradient(const bench *b)
+static bool has_gradient(const shard_bench *b)
 {
 	bool out = false;
 	for (int o = 0; o < b->node->nout; o++)
@@ -723,11 +221,11 @@ static bool has_gradient(const bench *b)
 }
 
 /* Every output's parts denote the whole in some way: cand[o], as out_candidates. */
-static bool forward_types(bench *b, const tt_axis_type *tin, unsigned *cand)
+static bool forward_types(shard_bench *b, const tt_axis_type *tin, unsigned *cand)
 {
-	part p[MAX_RANKS];
+	shard_part p[MAX_RANKS];
 	for (int r = 0; r < b->k; r++)
-		if (!part_forward(b, r, tin, &p[r]))
+		if (!shard_part_forward(b, r, tin, &p[r]))
 			return false;
 	for (int o = 0; o < b->node->nout; o++)
 		if (!(cand[o] = out_candidates(b, o, p)))
@@ -737,7 +235,7 @@ static bool forward_types(bench *b, const tt_axis_type *tin, unsigned *cand)
 
 /* Some choice of output types makes the gradient right too. Where there are several outputs they have one type (moves), or only the first
  * has a gradient. */
-static bool gradient_types(bench *b, const tt_axis_type *tin, const unsigned *cand)
+static bool gradient_types(shard_bench *b, const tt_axis_type *tin, const unsigned *cand)
 {
 	static const tt_axis_type choice[] = {{.type = TT_R}, {.type = TT_I}, {.type = TT_P}, {.type = TT_S}, {.type = TT_S, .dim = 1}};
 	static const unsigned bit[] = {1, 1, 2, 8, 16};
@@ -751,9 +249,9 @@ static bool gradient_types(bench *b, const tt_axis_type *tin, const unsigned *ca
 	return !has_gradient(b);
 }
 
-static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v *in, tt_v out)
+static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g, tt_v *in, tt_v out)
 {
-	part p[MAX_RANKS];
+	shard_part p[MAX_RANKS];
 	tt_axis_type tout[MAX_OUT];
 	bool open = false, i_in = false, open_cotangent = false;
 	for (int i = 0; i < b->node->nin; i++) {
@@ -764,23 +262,23 @@ static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v 
 		return; /* rounded terms sum to the value in real numbers only */
 	b->accepted++;
 	for (int r = 0; r < b->k; r++)
-		if (!part_forward(b, r, tin, &p[r])) {
-			report(b, tin, "accepted, but rank %d has no node to run: %s", r, p[r].g->error ? p[r].g->error : "lines of K/V are missing");
+		if (!shard_part_forward(b, r, tin, &p[r])) {
+			shard_report(b, tin, "accepted, but rank %d has no node to run: %s", r, p[r].g->error ? p[r].g->error : "lines of K/V are missing");
 			return;
 		}
 	for (int o = 0; o < b->node->nout; o++) {
 		const tt_value *v = &b->g->values[b->node->out[o]];
-		tensor parts[MAX_RANKS];
+		shard_tensor parts[MAX_RANKS];
 		for (int r = 0; r < b->k; r++)
 			parts[r] = p[r].val[tt_out(p[r].out, o)];
 		tout[o] = g->values[tt_out(out, o)].layout.ax[0];
 		open_cotangent |= tout[o].type == TT_R && v->gdtype != TT_NODTYPE && v->gdtype != TT_ACC;
 		tt_buf s = {0};
 		tt_axis_type_print(tout[o], &s);
-		if (!denotes(b, v, &b->out[o], parts, tout[o]))
-			report(b, tin, "accepted, and output %d is called %s, but its parts do not denote the result", o, s.s);
+		if (!shard_denotes(b, v, &b->out[o], parts, tout[o]))
+			shard_report(b, tin, "accepted, and output %d is called %s, but its parts do not denote the result", o, s.s);
 		if (tout[o].type == TT_I && !i_in)
-			report(b, tin, "output %d is called I, though no input is", o);
+			shard_report(b, tin, "output %d is called I, though no input is", o);
 		tt_buf_fini(&s);
 	}
 	if (!has_gradient(b))
@@ -790,11 +288,11 @@ static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v 
 		/* A cotangent that is P and no acc meets no op but moves: a value that needs a gradient must be I or S there. And a dim that is
 		 * never contracted in shards (D, head_dim) may be sharded as long as no gradient has to cross it. */
 		if (!open_cotangent && !strstr(g->error, "takes no sum over"))
-			report(b, tin, "forward is accepted, backward is not: %s", g->error);
+			shard_report(b, tin, "forward is accepted, backward is not: %s", g->error);
 		b->back_refused++;
 		int wrong = open_cotangent && !b->exact ? gradient_fault(b, tin, tout) : -1;
 		if (wrong != -1) /* the terms would be wrong even if they were let in */
-			report(b, tin, "the gradient of input %d is wrong for an open cotangent", wrong);
+			shard_report(b, tin, "the gradient of input %d is wrong for an open cotangent", wrong);
 		return;
 	}
 	for (int i = 0; i < b->node->nin; i++) {
@@ -806,7 +304,7 @@ static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v 
 			continue;
 		tt_buf s = {0};
 		tt_axis_type_print(got, &s);
-		report(b, tin, "the gradient of input %d is called %s, not the dual", i, s.s);
+		shard_report(b, tin, "the gradient of input %d is called %s, not the dual", i, s.s);
 		tt_buf_fini(&s);
 		return;
 	}
@@ -815,11 +313,11 @@ static void check_accepted(bench *b, const tt_axis_type *tin, tt_graph *g, tt_v 
 	b->checked_back++;
 	int fault = gradient_fault(b, tin, tout);
 	if (fault != -1)
-		report(b, tin, fault == -2 ? "accepted, but no rank can run the backward" : "accepted, but the gradient of input %d is wrong", fault);
+		shard_report(b, tin, fault == -2 ? "accepted, but no rank can run the backward" : "accepted, but the gradient of input %d is wrong", fault);
 }
 
 /* `no_forward`: known, of all typings that differ only in I and R: some output's parts denote the result in no way. */
-static void check_typing(bench *b, const tt_axis_type *tin, bool *no_forward, int64_t *hits)
+static void check_typing(shard_bench *b, const tt_axis_type *tin, bool *no_forward, int64_t *hits)
 {
 	if ((b->op == &tt_op_split_tokens || b->op == &tt_op_concat_tokens))
 		for (int i = 0; i < b->node->nin; i++)
@@ -854,28 +352,28 @@ static void check_typing(bench *b, const tt_axis_type *tin, bool *no_forward, in
 		whole &= tin[i].type <= TT_I;
 	*no_forward = *no_forward || (whole && (b->k > 2 || b->rows)) || !forward_types(b, tin, cand);
 	if (!*no_forward && gradient_types(b, tin, cand))
-		report(b, tin, "rejected although types exist, and on no reviewed list");
+		shard_report(b, tin, "rejected although types exist, and on no reviewed list");
 	tt_arena_pop(b->a, m);
 }
 
 /* Values of the whole: every node of the sample, then the cotangents and the gradient. False: no such sample. */
-static bool prepare(bench *b, const tt_op *base, int which)
+static bool prepare(shard_bench *b, const tt_op *base, int which)
 {
 	tt_graph *g = tt_graph_new(b->a, NULL, !b->exact);
 	if (!base->sample(g, which))
 		return false;
 	if (!TT_CHECK_OK(b->t, tt_graph_check(g)))
 		return false;
-	tensor *val = TT_NEWN(b->a, tensor, g->nvalues);
+	shard_tensor *val = TT_NEWN(b->a, shard_tensor, g->nvalues);
 	b->g = g;
 	b->node = NULL;
 	for (tt_v v = 1; v < g->nvalues; v++)
 		if (g->values[v].kind == TT_INPUT) {
-			val[v] = tensor_like(b, &g->values[v]);
-			fill_input(b, &g->values[v], &val[v]);
+			val[v] = shard_tensor_like(b, &g->values[v]);
+			shard_fill_input(b, &g->values[v], &val[v]);
 		}
 	for (int64_t i = 0; i < g->nnodes; i++) {
-		run_node(b, g, &g->nodes[i], val);
+		shard_run_node(b, g, &g->nodes[i], val);
 		if (g->nodes[i].op == base)
 			b->node = &g->nodes[i];
 	}
@@ -887,12 +385,12 @@ static bool prepare(bench *b, const tt_op *base, int which)
 		tt_value v = g->values[b->node->out[o]];
 		b->out[o] = val[b->node->out[o]];
 		v.dtype = v.gdtype;
-		b->dout[o] = tensor_like(b, &v);
-		fill_random(b, &b->dout[o]);
+		b->dout[o] = shard_tensor_like(b, &v);
+		shard_fill_random(b, &b->dout[o]);
 	}
-	part p;
+	shard_part p;
 	if (has_gradient(b)) {
-		TT_ASSERT(part_forward(b, -1, all_r, &p) && part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
+		TT_ASSERT(shard_part_forward(b, -1, all_r, &p) && shard_part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
 		for (int i = 0; i < b->node->nin; i++)
 			if (p.din[i])
 				b->din[i] = p.val[p.din[i]];
@@ -901,7 +399,7 @@ static bool prepare(bench *b, const tt_op *base, int which)
 }
 
 /* All typings of all samples of `base` under the rule of `op`. */
-static void enumerate(bench *b, const tt_op *base, const tt_op *op, int64_t *hits)
+static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_t *hits)
 {
 	for (int config = 0; config < 8; config++) {
 		b->exact = config & 4;
@@ -947,16 +445,11 @@ static void case_enumerate(tt_test *t)
 		const tt_op *op = tt_ops[i];
 		if (op == &tt_op_convert)
 			continue;
-		bench b = {.t = t, .a = t->arena};
-		double start = tt_now();
+		shard_bench b = {.t = t, .a = t->arena};
 		enumerate(&b, op, op, hits);
 		accepted += b.accepted;
 		backs += b.checked_back;
 		TT_CHECK_MSG(t, b.accepted > 0, "%s: no typing is accepted", op->name);
-		if (getenv("TT_LAYOUT_VERBOSE"))
-			fprintf(stderr, "%-14s accepted %5lld rejected %7lld reviewed %7lld backward refused %4lld checked %4lld  %.2f s\n", op->name,
-				(long long)b.accepted, (long long)b.rejected, (long long)b.reviewed, (long long)b.back_refused, (long long)b.checked_back,
-				tt_now() - start);
 	}
 	for (int i = 0; i < TT_COUNT(patterns); i++)
 		TT_CHECK_MSG(t, hits[i] > 0, "no typing matches the reviewed pattern %s any more", patterns[i].name);
@@ -969,7 +462,7 @@ static void case_enumerate(tt_test *t)
 static void case_maxima(tt_test *t)
 {
 	for (int i = 0; tt_ops[i]; i++) {
-		bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack};
+		shard_bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack};
 		if (tt_ops[i] == &tt_op_convert || !TT_CHECK(t, prepare(&b, b.op, 0)))
 			continue;
 		for (int k = 0; k <= b.node->nin; k++) { /* one input, then all that have no fixed type */
@@ -989,7 +482,7 @@ static void case_chunks(tt_test *t)
 {
 	for (int k = 2; k <= 3; k++)
 		for (int d = 0; d < 2; d++) {
-			bench b = {.t = t, .a = t->arena, .op = &tt_op_split_tokens, .k = k, .seed = 3};
+			shard_bench b = {.t = t, .a = t->arena, .op = &tt_op_split_tokens, .k = k, .seed = 3};
 			if (!TT_CHECK(t, prepare(&b, b.op, 0)))
 				return;
 			tt_axis_type x = {.type = TT_S, .dim = (int8_t)d}, tin[] = {x, x};
@@ -1000,23 +493,23 @@ static void case_chunks(tt_test *t)
 				return;
 			for (int o = 0; o < 2; o++)
 				TT_CHECK(t, tt_axis_type_eq(g->values[out + o].layout.ax[0], x));
-			tensor joined[MAX_RANKS];
+			shard_tensor joined[MAX_RANKS];
 			for (int r = 0; r < k; r++) {
-				part p;
-				if (!TT_CHECK(t, part_forward(&b, r, tin, &p)))
+				shard_part p;
+				if (!TT_CHECK(t, shard_part_forward(&b, r, tin, &p)))
 					return;
 				tt_v parts[] = {p.out, p.out + 1};
 				tt_v again = tt_concat_tokens(p.g, 2, parts, NULL);
 				if (!TT_CHECK_OK(t, tt_graph_check(p.g)))
 					return;
-				run_node(&b, p.g, &p.g->nodes[1], p.val);
+				shard_run_node(&b, p.g, &p.g->nodes[1], p.val);
 				joined[r] = p.val[again];
 				for (int64_t i = 0; d == 0 && i < p.val[p.in[0]].count; i++) {
-					const tensor *c0 = &p.val[p.out], *c1 = &p.val[p.out + 1];
+					const shard_tensor *c0 = &p.val[p.out], *c1 = &p.val[p.out + 1];
 					TT_CHECK(t, p.val[p.in[0]].x[i] == (i < c0->count ? c0->x[i] : c1->x[i - c0->count]));
 				}
 			}
-			TT_CHECK_MSG(t, denotes(&b, &b.g->values[b.node->in[0]], &b.in[0], joined, x), "chunks of %d ranks joined are not the value", k);
+			TT_CHECK_MSG(t, shard_denotes(&b, &b.g->values[b.node->in[0]], &b.in[0], joined, x), "chunks of %d ranks joined are not the value", k);
 			if (!TT_CHECK(t, prepare(&b, b.op = &tt_op_concat_tokens, 0)))
 				return;
 			TT_CHECK(t, accepts(&b, tin));
@@ -1149,12 +642,10 @@ static void case_broken(tt_test *t)
 		int64_t hits[TT_COUNT(patterns)] = {0};
 		tt_op op = *broken[i].op;
 		op.spmd = broken[i].rule;
-		bench b = {.t = t, .a = t->arena, .quiet = true};
+		shard_bench b = {.t = t, .a = t->arena, .quiet = true};
 		enumerate(&b, broken[i].op, &op, hits);
 		TT_CHECK_MSG(t, b.failures > 0 && strstr(b.text, broken[i].text), "a broken rule of %s is not found for what it is (row %d): %s", op.name, i,
 			     b.failures ? b.text : "nothing found");
-		if (getenv("TT_LAYOUT_VERBOSE"))
-			fprintf(stderr, "%s\n", b.text);
 	}
 }
 
