@@ -148,7 +148,8 @@ static tt_status metadata_read(tt_arena *a, tt_st *st, const char *path, json_t 
 	return TT_OK;
 }
 
-static tt_status header_walk(tt_arena *a, tt_st *st, const st_file *f, json_t *header, const uint8_t *data,
+/* `data`: what comes after the header, NULL if it is not mapped; it begins at byte `data_at`. */
+static tt_status header_walk(tt_arena *a, tt_st *st, const char *path, json_t *header, const uint8_t *data, int64_t data_at,
 			     int64_t data_bytes)
 {
 	span *spans = TT_NEWN(a, span, json_object_size(header) + 1);
@@ -157,41 +158,48 @@ static tt_status header_walk(tt_arena *a, tt_st *st, const st_file *f, json_t *h
 	json_t *v;
 	json_object_foreach(header, key, v) {
 		if (strcmp(key, "__metadata__") == 0) {
-			TT_TRY(metadata_read(a, st, f->path, v));
+			TT_TRY(metadata_read(a, st, path, v));
 			continue;
 		}
 		tt_st_tensor t;
 		int64_t begin;
-		TT_TRY(entry_read(f->path, tt_arena_strdup(a, key), v, data_bytes, &t, &begin));
-		t.p = data + begin;
+		TT_TRY(entry_read(path, tt_arena_strdup(a, key), v, data_bytes, &t, &begin));
+		t.p = data ? data + begin : NULL;
+		t.at = data_at + begin;
 		spans[n++] = (span){begin, begin + t.bytes, t.name};
 		TT_PUSH(a, st->tensors, st->ntensors, st->cap_tensors, t);
 	}
-	TT_TRY(spans_check(f->path, spans, n, data_bytes));
+	TT_TRY(spans_check(path, spans, n, data_bytes));
 	return TT_OK;
 }
 
-static tt_status file_read(tt_arena *a, tt_st *st, const st_file *f)
+/* The header's length from the file's first 8 bytes; `n` is the file's. */
+static tt_status length_read(const char *path, const uint8_t *first, size_t n, uint64_t *out)
 {
-	const uint8_t *p = f->map.p;
-	size_t n = f->map.n;
 	if (n < 8)
-		TT_FAIL(TT_ERR_FORMAT, "%s: %zu bytes, a safetensors file begins with 8 bytes of header length", f->path, n);
+		TT_FAIL(TT_ERR_FORMAT, "%s: %zu bytes, a safetensors file begins with 8 bytes of header length", path, n);
 	uint64_t len;
-	memcpy(&len, p, 8);
+	memcpy(&len, first, 8);
 	if (len > TT_ST_MAX_HEADER)
-		TT_FAIL(TT_ERR_FORMAT, "%s: header of %llu bytes, the format allows %d: not a safetensors file?", f->path,
+		TT_FAIL(TT_ERR_FORMAT, "%s: header of %llu bytes, the format allows %d: not a safetensors file?", path,
 			(unsigned long long)len, TT_ST_MAX_HEADER);
 	if (len > n - 8)
-		TT_FAIL(TT_ERR_FORMAT, "%s: header of %llu bytes in a file of %zu: the file is cut short", f->path,
+		TT_FAIL(TT_ERR_FORMAT, "%s: header of %llu bytes in a file of %zu: the file is cut short", path,
 			(unsigned long long)len, n);
-	if (len == 0 || p[8] != '{')
-		TT_FAIL(TT_ERR_FORMAT, "%s: the header does not begin with '{': not a safetensors file", f->path);
+	*out = len;
+	return TT_OK;
+}
+
+/* `text`: the header's `len` bytes; `n`: all of the file's. */
+static tt_status header_read(tt_arena *a, tt_st *st, const char *path, const uint8_t *text, uint64_t len, const uint8_t *data, size_t n)
+{
+	if (len == 0 || text[0] != '{')
+		TT_FAIL(TT_ERR_FORMAT, "%s: the header does not begin with '{': not a safetensors file", path);
 	json_error_t why;
-	json_t *header = json_loadb((const char *)p + 8, (size_t)len, JSON_REJECT_DUPLICATES, &why);
+	json_t *header = json_loadb((const char *)text, (size_t)len, JSON_REJECT_DUPLICATES, &why);
 	if (!header)
-		TT_FAIL(TT_ERR_FORMAT, "%s: header, byte %d: %s", f->path, why.position, why.text);
-	tt_status s = header_walk(a, st, f, header, p + 8 + len, (int64_t)(n - 8 - len));
+		TT_FAIL(TT_ERR_FORMAT, "%s: header, byte %d: %s", path, why.position, why.text);
+	tt_status s = header_walk(a, st, path, header, data, (int64_t)(8 + len), (int64_t)(n - 8 - len));
 	json_decref(header);
 	TT_TRY(s);
 	return TT_OK;
@@ -202,7 +210,40 @@ static tt_status file_open(tt_arena *a, tt_st *st, const char *path)
 	st_file f = {.path = path};
 	TT_TRY(tt_map_open(path, &f.map));
 	TT_PUSH(a, st->files, st->nfiles, st->cap_files, f);
-	TT_TRY(file_read(a, st, &f));
+	uint64_t len;
+	TT_TRY(length_read(path, f.map.p, f.map.n, &len));
+	TT_TRY(header_read(a, st, path, f.map.p + 8, len, f.map.p + 8 + len, f.map.n));
+	return TT_OK;
+}
+
+static tt_status fd_read(tt_arena *a, tt_st *st, const tt_fs *fs, int fd, const char *path, size_t n)
+{
+	uint8_t first[8] = {0};
+	uint64_t len;
+	if (n >= 8)
+		TT_TRY(tt_fs_pread(fs, fd, path, first, 8, 0));
+	TT_TRY(length_read(path, first, n, &len));
+	/* On the heap: the text is of no use once the names are in the arena. */
+	uint8_t *text = malloc((size_t)len + 1);
+	TT_ASSERT(text, "%s: the machine has no %llu bytes left", path, (unsigned long long)len);
+	tt_status s = tt_fs_pread(fs, fd, path, text, (size_t)len, 8);
+	if (s == TT_OK)
+		s = header_read(a, st, path, text, len, NULL, n);
+	free(text);
+	TT_TRY(s);
+	return TT_OK;
+}
+
+static tt_status headers_open(tt_arena *a, tt_st *st, const tt_fs *fs, const char *path)
+{
+	struct stat info;
+	if (fs->stat(fs, path, &info) != 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
+	int fd;
+	TT_TRY(tt_fs_open_read(fs, path, &fd));
+	tt_status s = fd_read(a, st, fs, fd, path, (size_t)info.st_size);
+	tt_fs_close(fs, fd);
+	TT_TRY(s);
 	return TT_OK;
 }
 
@@ -310,6 +351,17 @@ tt_status tt_st_open(tt_arena *a, const char *path, tt_st **out)
 	if (s != TT_OK)
 		tt_st_close(st);
 	TT_TRY(s);
+	*out = st;
+	return TT_OK;
+}
+
+tt_status tt_st_open_headers(tt_arena *a, const tt_fs *fs, const char *name, const char *const *paths, int64_t n, tt_st **out)
+{
+	tt_st *st = TT_NEW(a, tt_st);
+	st->path = tt_arena_strdup(a, name);
+	for (int64_t i = 0; i < n; i++)
+		TT_TRY(headers_open(a, st, fs, tt_arena_strdup(a, paths[i])));
+	TT_TRY(names_sort(st));
 	*out = st;
 	return TT_OK;
 }

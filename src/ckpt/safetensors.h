@@ -10,7 +10,7 @@
 #ifndef TT_CKPT_SAFETENSORS_H
 #define TT_CKPT_SAFETENSORS_H
 
-#include "base/base.h"
+#include "base/fs.h"
 
 #define TT_ST_MAX_DIMS 8
 #define TT_ST_MAX_HEADER (100 * 1000 * 1000) /* bytes, the format's own limit */
@@ -30,7 +30,8 @@ typedef struct tt_st_tensor {
 	int ndim;         /* 0: a scalar, count 1 */
 	int64_t dim[TT_ST_MAX_DIMS];
 	int64_t count;    /* elements */
-	const uint8_t *p; /* count * size bytes of the mapped file; at any alignment */
+	const uint8_t *p; /* count * size bytes of the mapped file; at any alignment. NULL: not mapped */
+	int64_t at;       /* first byte in the file */
 	int64_t bytes;
 } tt_st_tensor;
 
@@ -39,6 +40,9 @@ typedef struct tt_st tt_st;
 /* Opens a file, or a folder: its model.safetensors, else the shards of its model.safetensors.index.json. Metadata lives in
  * `a`, the files stay mapped until tt_st_close. */
 tt_status tt_st_open(tt_arena *a, const char *path, tt_st **out) TT_CHECKED;
+/* Reads the headers of these files through `fs` and maps nothing; `name` is what messages call them together. A checkpoint reads
+ * its bytes itself: through a mapping, a bad sector would be a signal instead of an error. */
+tt_status tt_st_open_headers(tt_arena *a, const tt_fs *fs, const char *name, const char *const *paths, int64_t n, tt_st **out) TT_CHECKED;
 void tt_st_close(tt_st *st); /* accepts NULL; the tensors' bytes are gone after it */
 
 const char *tt_st_path(const tt_st *st); /* as given to tt_st_open */

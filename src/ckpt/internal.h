@@ -1,0 +1,90 @@
+/* internal.h: between the files of ckpt/. */
+#ifndef TT_CKPT_INTERNAL_H
+#define TT_CKPT_INTERNAL_H
+
+#include <jansson.h>
+
+#include "ckpt/ckpt.h"
+
+/* ---- files.c: bytes of safetensors files, block by block ------------------------------------------------------------ */
+
+/* A tensor in a file to be written: source tensor `index`, converted from `in` to `out`. */
+typedef struct ckpt_piece {
+	const char *name;
+	int64_t index;
+	tt_st_dtype in, out;
+	int ndim;
+	int64_t dim[TT_ST_MAX_DIMS];
+	int64_t count, at, bytes; /* at: in the file */
+} ckpt_piece;
+
+typedef struct ckpt_file {
+	const char *name;
+	const char *head; /* length and header, up to the first tensor's byte */
+	int64_t nhead;
+	ckpt_piece *pieces; /* by `at` */
+	int64_t npieces;
+	int64_t bytes, nblocks;
+	uint64_t *sums; /* [nblocks] */
+} ckpt_file;
+
+/* Places pieces into one file `name`, or several with an index if they exceed shard_bytes (> 0). Files are added to *out. The index'
+ * text, if there is one, is in *index. */
+void ckpt_files_plan(tt_arena *a, const char *stem, ckpt_piece *pieces, int64_t n, int64_t shard_bytes, ckpt_file **out, int64_t *nout,
+		     int64_t *cap, const char **index);
+/* Bytes [lo, hi) of the file as they will stand in it; both multiples of 8, or the file's end. */
+tt_status ckpt_file_fill(const ckpt_file *f, int64_t lo, int64_t hi, tt_ckpt_read_fn *read, void *ctx, uint8_t *dst) TT_CHECKED;
+/* n elements; any pair of F64, F32, F16, BF16; other dtypes only to themselves. */
+void ckpt_convert(void *dst, tt_st_dtype out, const void *src, tt_st_dtype in, int64_t n);
+bool ckpt_is_float(tt_st_dtype d);
+const char *ckpt_torch_dtype(tt_st_dtype d); /* "float32"; NULL: it has none here */
+
+/* ---- state.c: train_state.json and COMPLETE --------------------------------------------------------------------------- */
+
+typedef struct ckpt_listed { /* a file as train_state.json lists it */
+	const char *name;
+	int64_t bytes, nblocks;
+	const uint64_t *sums;
+} ckpt_listed;
+
+typedef struct ckpt_imported { const char *name; tt_st_dtype dtype; } ckpt_imported;
+
+typedef struct ckpt_manifest {
+	tt_ckpt_state state;
+	bool model_only;
+	ckpt_listed *files;
+	int64_t nfiles;
+	ckpt_imported *imported;
+	int64_t nimported;
+} ckpt_manifest;
+
+tt_status ckpt_manifest_print(const ckpt_manifest *m, tt_buf *out) TT_CHECKED;
+tt_status ckpt_manifest_parse(tt_arena *a, const char *path, const char *text, size_t n, ckpt_manifest *out) TT_CHECKED;
+/* The marker's text for a train_state.json, "titan checkpoint 1 HASH\n". */
+const char *ckpt_marker(tt_arena *a, const void *state, size_t n);
+
+/* ---- folder.c: names in a run's folder ---------------------------------------------------------------------------------- */
+
+#define CKPT_LATEST "latest"
+#define CKPT_COMPLETE "COMPLETE"
+#define CKPT_STATE "train_state.json"
+#define CKPT_OPTIM "optimizer.safetensors"
+
+const char *ckpt_step_name(tt_arena *a, int64_t step); /* "step-00000500" */
+int64_t ckpt_step_of(const char *name);                /* -1: not such a name */
+/* Step that `latest` names; -1 if the file is not there, -2 if it does not name a checkpoint's folder. */
+tt_status ckpt_latest_read(tt_arena *a, const tt_fs *fs, const char *folder, int64_t *out) TT_CHECKED;
+tt_status ckpt_latest_write(tt_arena *a, const tt_fs *fs, const char *folder, int64_t step) TT_CHECKED;
+/* Moves a complete temporary folder to its place; one that is there already goes. */
+tt_status ckpt_publish(tt_arena *a, const tt_fs *fs, const char *folder, const char *tmp, int64_t step) TT_CHECKED;
+/* Removes what dead processes left, and checkpoints beyond keep (0: none of them). Failures are warnings. */
+void ckpt_prune(const tt_fs *fs, const char *folder, int64_t latest, int64_t keep);
+void ckpt_clean_stale(const tt_fs *fs, const char *folder);
+
+/* ---- carry.c: the small files ---------------------------------------------------------------------------------------------- */
+
+typedef struct ckpt_small { const char *name, *bytes; size_t n; } ckpt_small;
+/* config.json and tokenizer files of a folder (or of the folder of a config.json), as far as they are there. */
+tt_status ckpt_carry_read(tt_arena *a, const tt_fs *fs, const char *source, ckpt_small **out, int64_t *n) TT_CHECKED;
+
+#endif

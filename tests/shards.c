@@ -1,0 +1,473 @@
+/* shards: see shards.h. */
+#include "shards.h"
+
+#include "ir/internal.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+
+void shard_report(shard_bench *b, const tt_axis_type *tin, const char *fmt, ...)
+{
+	char what[256];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	tt_buf s = {0};
+	tt_buf_printf(&s, "%s(", b->op->name);
+	for (int i = 0; tin && i < b->node->nin; i++) {
+		tt_buf_str(&s, i ? ", " : "");
+		tt_axis_type_print(tin[i], &s);
+	}
+	tt_buf_printf(&s, ") on %d ranks%s, %s: %s", b->k, b->rows ? " (rows)" : "", b->exact ? "exact" : "f64", what);
+	if (!b->failures++)
+		snprintf(b->text, sizeof b->text, "%s", s.s);
+	if (!b->quiet && b->failures <= 20)
+		tt_test_fail(b->t, __FILE__, __LINE__, "%s", s.s);
+	tt_buf_fini(&s);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t next(shard_bench *b)
+{
+	b->seed = b->seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return b->seed >> 33;
+}
+static double uniform(shard_bench *b) { return (double)((int64_t)(next(b) % 2048) - 1024) / 1024; } /* exact in fp32 */
+
+static bool has_limbs(const shard_bench *b, tt_dtype dt) { return b->exact && dt == TT_ACC; }
+bool shard_is_float(tt_dtype dt) { return dt != TT_I32 && dt != TT_I64 && dt != TT_NODTYPE; }
+
+static shard_tensor tensor_new(const shard_bench *b, tt_dtype dt, int ndim, const int64_t *n)
+{
+	shard_tensor t = {.ndim = ndim, .count = 1};
+	for (int d = 0; d < ndim; d++)
+		t.count *= t.n[d] = n[d];
+	if (has_limbs(b, dt))
+		t.limb = TT_NEWN(b->a, int64_t, 3 * t.count + 1);
+	else
+		t.x = TT_NEWN(b->a, double, t.count + 1);
+	return t;
+}
+shard_tensor shard_tensor_like(const shard_bench *b, const tt_value *v)
+{
+	int64_t n[TT_MAX_DIMS];
+	for (int d = 0; d < v->ndim; d++)
+		n[d] = v->dim[d].n;
+	return tensor_new(b, v->dtype, v->ndim, n);
+}
+
+/* Limbs 1 and 2 into [-2^39, 2^39): then the limbs are a function of the value. */
+static void carry(int64_t *limb, int64_t count, int64_t i)
+{
+	for (int j = 2; j > 0; j--) {
+		int64_t c = (limb[j * count + i] + ((int64_t)1 << 39)) >> 40;
+		limb[j * count + i] -= c * ((int64_t)1 << 40);
+		limb[(j - 1) * count + i] += c;
+	}
+}
+
+void shard_fill_random(shard_bench *b, shard_tensor *t)
+{
+	for (int64_t i = 0; i < t->count; i++) {
+		if (t->x) {
+			t->x[i] = uniform(b);
+			continue;
+		}
+		for (int j = 0; j < 3; j++)
+			t->limb[j * t->count + i] = (int64_t)(next(b) % 0x7fffffff) - 0x3fffffff;
+	}
+}
+
+/* Sequences: on a rows axis they end where shards of 2 and of 3 ranks do; else no shard keeps them whole. */
+static int64_t sequence_of(const shard_bench *b, int64_t tokens, int64_t t, int64_t *start)
+{
+	static const int64_t whole[] = {0, 4, 6, 8, 12}, cut[] = {0, 5, 12};
+	const int64_t *edge = b->rows ? whole : cut;
+	int64_t s = 0;
+	*start = 0;
+	if (tokens != SHARD_SEQ_TOKENS)
+		return 0;
+	while (edge[s + 1] <= t)
+		s++;
+	*start = edge[s];
+	return s;
+}
+
+void shard_fill_input(shard_bench *b, const tt_value *v, shard_tensor *t)
+{
+	shard_fill_random(b, t);
+	int64_t start;
+	for (int64_t i = 0; i < t->count && t->x; i++) {
+		switch (v->fill) {
+		case TT_FILL_NORMAL:
+			break;
+		case TT_FILL_POSITIVE:
+			t->x[i] = 1.25 + t->x[i] / 2;
+			break;
+		case TT_FILL_IDS:
+			t->x[i] = (double)(next(b) % SHARD_VOCAB);
+			break;
+		case TT_FILL_LABELS:
+			t->x[i] = i % 3 == 1 ? -100 : (double)(next(b) % SHARD_VOCAB);
+			break;
+		case TT_FILL_POSITIONS:
+			sequence_of(b, t->count, i, &start);
+			t->x[i] = (double)(i - start);
+			break;
+		case TT_FILL_SEQ_IDS:
+			t->x[i] = (double)sequence_of(b, t->count, i, &start);
+			break;
+		case TT_FILL_SEQ_TABLE: { /* entries behind the last sequence stay at the end */
+			int64_t tokens = t->count - 1, at = 0;
+			for (int64_t s = 0; s < i && at < tokens; s++)
+				for (int64_t id = sequence_of(b, tokens, at, &start); at < tokens && sequence_of(b, tokens, at, &start) == id;)
+					at++;
+			t->x[i] = (double)at;
+			break;
+		}
+		case TT_FILL_LINES: /* whole, K/V lines may lie in any order; in shards they follow the tokens */
+			t->x[i] = b->rows ? (double)i : (double)((5 * i + 3) % t->count);
+			break;
+		case TT_FILL_ONE_STEP:
+			t->x[i] = (double[]){0.125, 0.125, 0.0625, 0}[i % 4];
+			break;
+		}
+	}
+}
+
+/* ---- one kernel -------------------------------------------------------------------------------------------------------------- */
+
+static void to_storage(const shard_bench *b, const tt_value *v, const shard_tensor *t, tt_arg *a, bool output)
+{
+	*a = (tt_arg){.dtype = v->dtype, .format = v->format, .ndim = v->ndim, .ld = 1};
+	for (int d = 0; d < v->ndim; d++) {
+		a->n[d] = v->dim[d].n;
+		a->ld *= d ? v->dim[d].n : 1;
+	}
+	bool limbs = has_limbs(b, v->dtype);
+	int size = limbs ? 8 : tt_dtype_size(v->dtype, TT_FAST, !b->exact);
+	int64_t n = v->format == TT_PLAIN ? tt_value_count(v) : tt_format_count(v->format, v->dtype, v->dim[0].n, v->dim[1].n);
+	a->plane = tt_round_up(n * size, 64);
+	char *p = tt_arena_alloc(b->a, (size_t)(3 * a->plane + 64));
+	a->p = (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
+	for (int64_t i = 0; !output && i < n; i++) {
+		if (limbs)
+			for (int j = 0; j < 3; j++)
+				((int64_t *)(void *)((char *)a->p + j * a->plane))[i] = t->limb[j * n + i];
+		else if (v->dtype == TT_I32)
+			((int32_t *)a->p)[i] = (int32_t)t->x[i];
+		else if (size == 8)
+			((double *)a->p)[i] = t->x[i];
+		else
+			((float *)a->p)[i] = (float)t->x[i];
+	}
+}
+
+static void from_storage(const shard_bench *b, const tt_value *v, const tt_arg *a, shard_tensor *t)
+{
+	*t = shard_tensor_like(b, v);
+	for (int64_t i = 0; i < t->count; i++) {
+		int64_t at = i;
+		if (v->format != TT_PLAIN) { /* panels of 64 features of the dim that is not contracted (pack.k.c), f32 */
+			int64_t o = i / v->dim[1].n, c = i % v->dim[1].n, f = v->format == TT_PACK_FWD ? o : c;
+			int64_t deep = v->format == TT_PACK_FWD ? c : o, depth = v->dim[v->format == TT_PACK_FWD].n;
+			at = (f / 64 * depth + deep) * 64 + f % 64;
+		}
+		if (t->limb)
+			for (int j = 0; j < 3; j++)
+				t->limb[j * t->count + i] = ((const int64_t *)(const void *)((const char *)a->p + j * a->plane))[at];
+		else
+			t->x[i] = tt_dtype_size(v->dtype, TT_FAST, !b->exact) == 8 ? ((const double *)a->p)[at] : (double)((const float *)a->p)[at];
+	}
+}
+
+void shard_run_node(shard_bench *b, const tt_graph *g, const tt_node *n, shard_tensor *val)
+{
+	tt_arg arg[TT_MAX_IO];
+	const tt_value *io[TT_MAX_IO];
+	for (int i = 0; i < n->nin + n->nout; i++) {
+		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];
+		io[i] = v ? &g->values[v] : NULL;
+		arg[i] = (tt_arg){0};
+		if (v)
+			to_storage(b, io[i], &val[v], &arg[i], i >= n->nin);
+	}
+	tt_env env = {.threads = 1, .numerics = b->exact ? TT_EXACT : TT_FAST, .f64 = !b->exact, .step = 2, .seed = 5}; /* not the first: no input is left unread */
+	_Atomic int flag = 0;
+	size_t scratch = n->op->scratch ? n->op->scratch(n->attr, n->nin, io, n->nout, io + n->nin, &env) : 0;
+	char *s = tt_arena_alloc(b->a, scratch + 64);
+	tt_call c = {.in = arg, .out = arg + n->nin, .nin = n->nin, .nout = n->nout, .attr = n->attr, .env = &env, .flag = &flag,
+		     .scratch = (void *)(((uintptr_t)s + 63) & ~(uintptr_t)63)};
+	const tt_kernel *k = tt_kernel_ref(n->op->name, TT_ISA_REF, !b->exact);
+	TT_ASSERT(k, "%s has no kernel", n->op->name);
+	(b->exact && k->exact ? k->exact : k->run)(&c);
+	if (flag)
+		shard_report(b, NULL, "%s raised its flag", n->op->name);
+	for (int i = 0; i < n->nout; i++)
+		from_storage(b, io[n->nin + i], &arg[n->nin + i], &val[n->out[i]]);
+}
+
+/* ---- the parts of a value ------------------------------------------------------------------------------------------------------ */
+
+/* Rank r's piece of a dim: whole units, whole groups of them where there are enough. */
+static void shard(const shard_bench *b, const tt_dim *d, int r, int64_t *lo, int64_t *hi)
+{
+	int64_t piece = d->unit * (d->n / d->unit / d->group >= b->k ? d->group : 1), pieces = d->n / piece;
+	*lo = tt_deal(pieces, r, b->k) * piece;
+	*hi = tt_deal(pieces, r + 1, b->k) * piece;
+}
+
+bool shard_able(const tt_dim *d) { return d->role != TT_ONE && d->role != TT_SEQS; }
+
+/* Copies [lo, hi) of dim d out of (or, back, into) the whole. */
+static void copy_piece(shard_tensor *whole, shard_tensor *part, int d, int64_t lo, int64_t hi, bool back)
+{
+	int64_t inner = 1, outer = 1;
+	for (int i = 0; i < d; i++)
+		outer *= whole->n[i];
+	for (int i = d + 1; i < whole->ndim; i++)
+		inner *= whole->n[i];
+	int64_t w = whole->n[d] * inner, p = (hi - lo) * inner;
+	for (int plane = 0; plane < (whole->limb ? 3 : 1); plane++)
+		for (int64_t o = 0; o < outer && p; o++) {
+			size_t size = sizeof(double) * (size_t)p;
+			char *pw = whole->limb ? (char *)(whole->limb + plane * whole->count) : (char *)whole->x;
+			char *pp = part->limb ? (char *)(part->limb + plane * part->count) : (char *)part->x;
+			pw += (o * w + lo * inner) * 8, pp += o * p * 8;
+			memcpy(back ? pw : pp, back ? pp : pw, size);
+		}
+}
+
+/* What rank r of k holds of `whole` (a value `v`) under type x. The terms of a sum are random, the last is what remains. */
+static shard_tensor part_of(shard_bench *b, const tt_value *v, shard_tensor *whole, tt_axis_type x, int r)
+{
+	if (x.type == TT_S) {
+		int64_t lo, hi, n[TT_MAX_DIMS];
+		memcpy(n, whole->n, sizeof n);
+		shard(b, &v->dim[x.dim], r, &lo, &hi);
+		n[x.dim] = hi - lo;
+		shard_tensor t = tensor_new(b, v->dtype, v->ndim, n);
+		copy_piece(whole, &t, x.dim, lo, hi, false);
+		return t;
+	}
+	if (x.type != TT_P)
+		return *whole;
+	uint64_t keep = b->seed;
+	b->seed = 77 + (uint64_t)v->ndim; /* every rank draws the same terms */
+	shard_tensor rest = tensor_new(b, v->dtype, v->ndim, whole->n), term = rest;
+	if (whole->limb)
+		memcpy(rest.limb, whole->limb, sizeof(int64_t) * 3 * (size_t)whole->count);
+	else
+		memcpy(rest.x, whole->x, sizeof(double) * (size_t)whole->count);
+	for (int i = 0; i <= r; i++) {
+		if (i == b->k - 1) {
+			term = rest;
+			break;
+		}
+		term = tensor_new(b, v->dtype, v->ndim, whole->n);
+		shard_fill_random(b, &term);
+		for (int64_t e = 0; e < term.count; e++) {
+			for (int j = 0; term.limb && j < 3; j++)
+				rest.limb[j * term.count + e] -= term.limb[j * term.count + e];
+			if (term.limb) {
+				carry(rest.limb, term.count, e);
+				carry(term.limb, term.count, e);
+			} else {
+				rest.x[e] -= term.x[e];
+			}
+		}
+	}
+	b->seed = keep;
+	return term;
+}
+
+/* Do the parts denote `whole` under type x? */
+bool shard_denotes(shard_bench *b, const tt_value *v, const shard_tensor *whole, const shard_tensor *part, tt_axis_type x)
+{
+	shard_tensor sum = tensor_new(b, v->dtype, v->ndim, whole->n);
+	double largest = 1;
+	for (int64_t i = 0; !whole->limb && i < whole->count; i++)
+		largest = fmax(largest, fabs(whole->x[i]));
+	for (int r = 0; r < b->k; r++) {
+		const shard_tensor *p = &part[r];
+		int64_t lo = 0, hi = 0;
+		if (x.type == TT_S)
+			shard(b, &v->dim[x.dim], r, &lo, &hi);
+		for (int d = 0; d < v->ndim; d++)
+			if (p->n[d] != (x.type == TT_S && d == x.dim ? hi - lo : whole->n[d]))
+				return false;
+		if (x.type == TT_S) {
+			shard_tensor piece = *p;
+			copy_piece(&sum, &piece, x.dim, lo, hi, true);
+			continue;
+		}
+		for (int64_t i = 0; i < sum.count; i++) {
+			if (x.type == TT_P && sum.limb) {
+				for (int j = 0; j < 3; j++)
+					sum.limb[j * sum.count + i] += p->limb[j * sum.count + i];
+				if (r == b->k - 1)
+					carry(sum.limb, sum.count, i);
+			} else if (x.type == TT_P) {
+				sum.x[i] += p->x[i];
+			} else if (x.type == TT_M) {
+				sum.x[i] = r ? fmax(sum.x[i], p->x[i]) : p->x[i];
+			} else if (sum.limb) { /* R, I: equal on every rank; differences show below */
+				for (int j = 0; j < 3; j++)
+					if (p->limb[j * sum.count + i] != whole->limb[j * sum.count + i])
+						return false;
+				memcpy(sum.limb, whole->limb, sizeof(int64_t) * 3 * (size_t)sum.count);
+			} else {
+				if (!(fabs(p->x[i] - whole->x[i]) <= (b->exact ? 0 : 1e-12 * largest)))
+					return false;
+				sum.x[i] = p->x[i];
+			}
+		}
+	}
+	for (int64_t i = 0; i < sum.count; i++) {
+		for (int j = 0; sum.limb && j < 3; j++)
+			if (sum.limb[j * sum.count + i] != whole->limb[j * sum.count + i])
+				return false;
+		if (!sum.limb && !(fabs(sum.x[i] - whole->x[i]) <= (b->exact ? 0 : 1e-12 * largest)))
+			return false;
+	}
+	return true;
+}
+
+/* ---- one rank's part of the node --------------------------------------------------------------------------------------------------- */
+
+/* Attributes that name a shard's place: the first vocabulary id and their number; the K segments that lie in it. */
+static const void *local_attr(const shard_bench *b, const tt_axis_type *tin, int r)
+{
+	const tt_node *n = b->node;
+	if (!n->attr || r < 0)
+		return n->attr;
+	char *c = tt_arena_alloc(b->a, n->op->attr_size);
+	memcpy(c, n->attr, n->op->attr_size);
+	int64_t lo, hi;
+	for (int i = 0; i < n->nin; i++) {
+		const tt_value *v = n->in[i] ? &b->g->values[n->in[i]] : NULL;
+		if (!v || tin[i].type != TT_S)
+			continue;
+		const tt_dim *d = &v->dim[tin[i].dim];
+		shard(b, d, r, &lo, &hi);
+		for (const tt_attr *f = n->op->attrs; f && f->name; f++) {
+			if (d->role == TT_VOCAB && !strcmp(f->name, "first"))
+				*(int64_t *)(void *)(c + f->offset) = lo;
+			if (d->role == TT_VOCAB && !strcmp(f->name, "n"))
+				*(int64_t *)(void *)(c + f->offset) = hi - lo;
+			if (i == 0 && tin[i].dim == 1 && f->kind == TT_ATTR_INTS) {
+				tt_ints *l = (tt_ints *)(void *)(c + f->offset);
+				int64_t *e = TT_NEWN(b->a, int64_t, l->n + 1);
+				for (int64_t k = 0; k < l->n; k++)
+					e[k] = TT_MIN(TT_MAX(l->v[k] - lo, 0), hi - lo);
+				l->v = e;
+			}
+		}
+	}
+	return c;
+}
+
+/* A loader gives a data rank the tables of its own rows: sequences and lines count from its first. */
+static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const tt_value *v, shard_tensor *t)
+{
+	if (!b->rows || r < 0 || tin[0].type != TT_S || tin[0].dim != 0)
+		return;
+	int64_t lo, hi, start, first;
+	tt_dim d = tt_dim_of(TT_TOKENS, SHARD_SEQ_TOKENS, 1);
+	shard(b, &d, r, &lo, &hi);
+	first = sequence_of(b, SHARD_SEQ_TOKENS, lo, &start);
+	if (v->fill == TT_FILL_SEQ_TABLE) {
+		shard_tensor own = tensor_new(b, TT_I32, 1, t->n);
+		for (int64_t i = 0; i < t->count; i++)
+			own.x[i] = TT_MIN(t->x[TT_MIN(i + first, t->count - 1)], (double)hi) - (double)lo;
+		*t = own;
+	}
+	for (int64_t i = 0; i < t->count && t->count < SHARD_SEQ_TOKENS; i++) {
+		if (v->fill == TT_FILL_SEQ_IDS)
+			t->x[i] -= (double)first;
+		if (v->fill == TT_FILL_LINES)
+			t->x[i] -= (double)lo;
+	}
+}
+
+/* Every line that attention would read is there: where a typing leaves a rank without them there is nothing to run. */
+static bool lines_there(const shard_part *p, const tt_node *n, int tables)
+{
+	const shard_tensor *pos = &p->val[n->in[tables]], *ids = &p->val[n->in[tables + 1]], *table = &p->val[n->in[tables + 2]];
+	const shard_tensor *lines = &p->val[n->in[tables + 3]], *k = &p->val[n->in[1]];
+	for (int64_t t = 0; t < pos->count; t++) {
+		int64_t s = (int64_t)ids->x[t], at = (int64_t)pos->x[t];
+		if (s < 0 || s + 1 >= table->count || (int64_t)table->x[s + 1] - (int64_t)table->x[s] <= at)
+			return false;
+	}
+	for (int64_t s = 0; s < table->count; s++)
+		if (table->x[s] < 0 || table->x[s] > (double)lines->count)
+			return false;
+	for (int64_t i = 0; i < lines->count; i++)
+		if (lines->x[i] < 0 || lines->x[i] >= (double)k->n[0])
+			return false;
+	return true;
+}
+
+/* The node on rank r (-1: whole): false if the parts cannot be put together into a node. */
+bool shard_part_forward(shard_bench *b, int r, const tt_axis_type *tin, shard_part *p)
+{
+	const tt_node *n = b->node;
+	*p = (shard_part){.g = tt_graph_new(b->a, NULL, !b->exact), .val = TT_NEWN(b->a, shard_tensor, SHARD_VALUES)};
+	for (int i = 0; i < n->nin; i++) {
+		if (!n->in[i])
+			continue;
+		tt_value v = b->g->values[n->in[i]];
+		shard_tensor t = r < 0 ? b->in[i] : part_of(b, &v, &b->in[i], tin[i], r);
+		for (int d = 0; d < v.ndim; d++)
+			v.dim[d].n = t.n[d];
+		rebase(b, tin, r, &v, &t);
+		p->in[i] = tt_input(p->g, v.name, v.dtype, v.gdtype, v.ndim, v.dim);
+		p->val[p->in[i]] = t;
+	}
+	p->out = tt_node_add_n(p->g, n->op, local_attr(b, tin, r), n->nin, p->in, n->nout, NULL);
+	if (!p->out)
+		return false;
+	const tt_node *mine = &p->g->nodes[0];
+	bool attends = !strcmp(n->op->name, "attention"), back = !strcmp(n->op->name, "attention_bwd");
+	if ((attends || back) && !lines_there(p, mine, attends ? 3 : 6))
+		return false;
+	shard_run_node(b, p->g, mine, p->val);
+	return true;
+}
+
+/* Adds the cotangents of type dual(tout) and runs the vjp's nodes. */
+bool shard_part_backward(shard_bench *b, int r, const tt_axis_type *tout, shard_part *p)
+{
+	tt_graph *g = p->g;
+	tt_v dout[MAX_OUT] = {0};
+	bool any = false, has;
+	for (int o = 0; o < b->node->nout; o++) {
+		tt_value v = g->values[tt_out(p->out, o)];
+		if (v.gdtype == TT_NODTYPE)
+			continue;
+		tt_value w = b->g->values[b->node->out[o]];
+		w.dtype = w.gdtype;
+		shard_tensor t = r < 0 ? b->dout[o] : part_of(b, &w, &b->dout[o], tt_axis_type_dual(tout[o], &has), r);
+		for (int d = 0; d < v.ndim; d++)
+			if (t.n[d] != v.dim[d].n)
+				return false;
+		dout[o] = tt_input(g, tt_arena_printf(b->a, "dout%d", o), v.gdtype, v.gdtype, v.ndim, v.dim);
+		p->val[dout[o]] = t;
+		any = true;
+	}
+	if (!any)
+		return false;
+	tt_node n = g->nodes[0];
+	tt_vjp v = {.g = g, .node = &n, .dout = dout, .din = p->din};
+	g->seg = TT_SEG_B;
+	n.op->vjp(&v);
+	if (g->status != TT_OK)
+		return false;
+	for (int64_t i = 1; i < g->nnodes; i++)
+		shard_run_node(b, g, &g->nodes[i], p->val);
+	return true;
+}
