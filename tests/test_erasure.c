@@ -33,6 +33,7 @@ typedef struct model {
 	tt_graph *g;
 	plan kind;
 	wrong fault;
+	tt_dtype val; /* of activations: f32, or bf16 with weights cast for use in PREP */
 	tt_v rope, ids, labels, seed, loss;
 	tt_seqs seqs;
 } model;
@@ -60,8 +61,17 @@ static tt_v placed(const model *m, tt_v v, tt_axis_type x)
 static tt_v stored(const model *m, const char *name, int ndim, const tt_dim *dims, tt_axis_type x)
 {
 	const char *full = tt_arena_printf(m->g->arena, "%s%s%s", m->g->scope, m->g->scope[0] ? "." : "", name);
-	tt_v w = tt_state_new(m->g, full, TT_REGION_PARAM, TT_F32, ndim, dims, true);
-	return placed(m, w, by_heads(m) ? x : m->kind == FSDP ? at(TT_S, 0) : at(TT_R, 0));
+	tt_graph *g = m->g;
+	tt_v w = tt_state_new(g, full, TT_REGION_PARAM, TT_F32, ndim, dims, true);
+	placed(m, w, by_heads(m) ? x : m->kind == FSDP ? at(TT_S, 0) : at(TT_R, 0));
+	if (m->val == TT_F32)
+		return w;
+	tt_v use = tt_state_derived(g, w, "bf16", TT_BF16, TT_PLAIN);
+	tt_segment seg = g->seg;
+	g->seg = TT_SEG_PREP;
+	tt_state_set(g, use, tt_cast(g, w, TT_BF16, tt_arena_printf(g->arena, "=%s:bf16+", full)));
+	g->seg = seg;
+	return use;
 }
 
 /* Gathered where it is used: each use gives its gradient back for itself, so a term is added to the accumulator as on one rank. */
@@ -116,7 +126,7 @@ static tt_v row(const model *m, const char *name, tt_v x, tt_dim in, bool bias)
 	if (m->fault == ROW_TO_NORM)
 		y = tt_rms_norm(g, tt_linear_acc(g, x, w, b, "acc"), weight(m, "norm", 1, &d, at(TT_R, 0)), 1e-5, "y");
 	else
-		y = m->kind == ONE_RANK ? tt_linear(g, x, w, b, "y") : tt_round(g, taken(m, tt_linear_acc(g, x, w, b, "acc")), TT_F32, "y");
+		y = m->kind == ONE_RANK ? tt_linear(g, x, w, b, "y") : tt_round(g, taken(m, tt_linear_acc(g, x, w, b, "acc")), m->val, "y");
 	tt_scope_pop(g, scope);
 	return y;
 }
@@ -172,7 +182,7 @@ static tt_v embedding(const model *m)
 	if (m->kind == ONE_RANK)
 		return tt_embedding(m->g, m->ids, w, "h");
 	tt_attr_vocab a = {0, V};
-	return tt_round(m->g, taken(m, tt_node_add(m->g, &tt_op_embedding, &a, 2, (tt_v[]){m->ids, w}, NULL)), TT_F32, "h");
+	return tt_round(m->g, taken(m, tt_node_add(m->g, &tt_op_embedding, &a, 2, (tt_v[]){m->ids, w}, NULL)), m->val, "h");
 }
 
 /* tt_token_loss with its reductions over a sharded vocabulary. */
@@ -201,11 +211,11 @@ static tt_v tokens_input(const model *m, const char *name, tt_axis_type x)
 	return placed(m, tt_input(m->g, name, TT_I32, TT_NODTYPE, 1, &t), x);
 }
 
-static tt_graph *forward(tt_test *t, plan kind, wrong fault)
+static tt_graph *forward(tt_test *t, plan kind, wrong fault, tt_dtype val)
 {
 	tt_mesh mesh = {1, {{"x", 2, kind == DATA || kind == FSDP}}};
 	tt_graph *g = tt_graph_new(t->arena, kind == ONE_RANK ? NULL : &mesh, false);
-	model m = {.g = g, .kind = kind, .fault = fault};
+	model m = {.g = g, .kind = kind, .fault = fault, .val = val};
 	tt_axis_type tok = at(by_tokens(&m) ? TT_S : TT_R, 0);
 	tt_dim one = tt_dim_of(TT_ONE, 1, 1), seqs = tt_dim_of(TT_SEQS, T + 1, 1);
 	m.ids = tokens_input(&m, "ids", tok);
@@ -274,9 +284,9 @@ static const char *difference(tt_test *t, const char *a, const char *b)
 	}
 }
 
-static tt_graph *trained(tt_test *t, plan k, wrong f)
+static tt_graph *trained(tt_test *t, plan k, wrong f, tt_dtype val)
 {
-	tt_graph *fwd = forward(t, k, f), *out = NULL;
+	tt_graph *fwd = forward(t, k, f, val), *out = NULL;
 	if (!TT_CHECK_OK(t, tt_graph_check(fwd)) || !TT_CHECK_OK(t, tt_autodiff(fwd, &tt_autodiff_builders, t->arena, &out)))
 		return NULL;
 	TT_CHECK_OK(t, tt_graph_verify(out, "erasure"));
@@ -291,9 +301,9 @@ static int conversions(const tt_graph *g, tt_segment seg)
 	return n;
 }
 
-static void check_plan(tt_test *t, plan k)
+static void check_dtype(tt_test *t, plan k, tt_dtype val)
 {
-	tt_graph *one = trained(t, ONE_RANK, NONE), *two = trained(t, k, NONE);
+	tt_graph *one = trained(t, ONE_RANK, NONE, val), *two = trained(t, k, NONE, val);
 	if (!one || !two)
 		return;
 	tt_graph *erased = tt_graph_erase(two, t->arena);
@@ -308,7 +318,7 @@ static void check_plan(tt_test *t, plan k)
 	/* gradients lie as the duals say */
 	for (int64_t i = 0; i < two->nstates; i++) {
 		const tt_value *w = tt_value_get(two, two->states[i].value);
-		if (!two->states[i].trainable)
+		if (!two->states[i].trainable || two->states[i].source >= 0)
 			continue;
 		tt_v grad = tt_value_find(two, tt_arena_printf(t->arena, "grad.%s", w->name));
 		bool has;
@@ -316,9 +326,15 @@ static void check_plan(tt_test *t, plan k)
 			TT_CHECK(t, tt_axis_type_eq(tt_value_get(two, grad)->layout.ax[0], tt_axis_type_dual(w->layout.ax[0], &has)));
 	}
 	/* a planted difference is seen */
-	tt_graph *other = trained(t, k, EXTRA_ADD);
+	tt_graph *other = trained(t, k, EXTRA_ADD, val);
 	if (other)
 		TT_CHECK(t, difference(t, text_of(t, tt_graph_erase(other, t->arena)), want) != NULL);
+}
+
+static void check_plan(tt_test *t, plan k)
+{
+	check_dtype(t, k, TT_F32);
+	check_dtype(t, k, TT_BF16);
 }
 
 static void case_data(tt_test *t) { check_plan(t, DATA); }
@@ -346,7 +362,7 @@ static void case_refused(tt_test *t)
 		{TENSOR, NORM_AFTER_R, true, "a sum not yet taken: convert it"},
 	};
 	for (int i = 0; i < TT_COUNT(bad); i++) {
-		tt_graph *g = forward(t, bad[i].kind, bad[i].fault), *out;
+		tt_graph *g = forward(t, bad[i].kind, bad[i].fault, TT_F32), *out;
 		tt_status s = tt_graph_check(g);
 		if (bad[i].backward) {
 			if (TT_CHECK_OK(t, s))

@@ -193,7 +193,7 @@ static unsigned out_candidates(shard_bench *b, int o, const shard_part *p)
 /* The gradients' parts under the duals of the input types. -1: all right; else the input at fault, -2: nothing to run. */
 static int gradient_fault(shard_bench *b, const tt_axis_type *tin, const tt_axis_type *tout)
 {
-	shard_part p[MAX_RANKS];
+	shard_part p[MAX_RANKS] = {{0}};
 	for (int r = 0; r < b->k; r++)
 		if (!shard_part_forward(b, r, tin, &p[r]) || !shard_part_backward(b, r, tout, &p[r]))
 			return -2;
@@ -223,7 +223,7 @@ static bool has_gradient(const shard_bench *b)
 /* Every output's parts denote the whole in some way: cand[o], as out_candidates. */
 static bool forward_types(shard_bench *b, const tt_axis_type *tin, unsigned *cand)
 {
-	shard_part p[MAX_RANKS];
+	shard_part p[MAX_RANKS] = {{0}};
 	for (int r = 0; r < b->k; r++)
 		if (!shard_part_forward(b, r, tin, &p[r]))
 			return false;
@@ -251,7 +251,7 @@ static bool gradient_types(shard_bench *b, const tt_axis_type *tin, const unsign
 
 static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g, tt_v *in, tt_v out)
 {
-	shard_part p[MAX_RANKS];
+	shard_part p[MAX_RANKS] = {{0}};
 	tt_axis_type tout[MAX_OUT];
 	bool open = false, i_in = false, open_cotangent = false;
 	for (int i = 0; i < b->node->nin; i++) {
@@ -346,7 +346,7 @@ static void check_typing(shard_bench *b, const tt_axis_type *tin, bool *no_forwa
 			tt_arena_pop(b->a, m);
 			return;
 		}
-	unsigned cand[MAX_OUT];
+	unsigned cand[MAX_OUT] = {0};
 	bool whole = true; /* nothing in pieces: the same on every axis */
 	for (int i = 0; i < b->node->nin; i++)
 		whole &= tin[i].type <= TT_I;
@@ -388,7 +388,7 @@ static bool prepare(shard_bench *b, const tt_op *base, int which)
 		b->dout[o] = shard_tensor_like(b, &v);
 		shard_fill_random(b, &b->dout[o]);
 	}
-	shard_part p;
+	shard_part p = {0};
 	if (has_gradient(b)) {
 		TT_ASSERT(shard_part_forward(b, -1, all_r, &p) && shard_part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
 		for (int i = 0; i < b->node->nin; i++)
@@ -412,7 +412,7 @@ static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_
 			bool there = prepare(b, base, which);
 			b->op = op;
 			tt_axis_type opt[MAX_IN][MAX_OPTIONS], tin[MAX_IN];
-			int nopt[MAX_IN], at[MAX_IN] = {0}, i = 0;
+			int nopt[MAX_IN] = {0}, at[MAX_IN] = {0}, i = 0;
 			int64_t all = 1;
 			for (int k = 0; there && k < b->node->nin; k++)
 				all *= nopt[k] = options_of(b, k, opt[k]);
@@ -495,7 +495,7 @@ static void case_chunks(tt_test *t)
 				TT_CHECK(t, tt_axis_type_eq(g->values[out + o].layout.ax[0], x));
 			shard_tensor joined[MAX_RANKS];
 			for (int r = 0; r < k; r++) {
-				shard_part p;
+				shard_part p = {0};
 				if (!TT_CHECK(t, shard_part_forward(&b, r, tin, &p)))
 					return;
 				tt_v parts[] = {p.out, p.out + 1};
@@ -515,6 +515,45 @@ static void case_chunks(tt_test *t)
 			TT_CHECK(t, accepts(&b, tin));
 			tin[1].type = TT_R;
 			TT_CHECK(t, !accepts(&b, tin));
+		}
+}
+
+/* Every conversion that is accepted has a backward, and that gives the dual of what it converts; what LAYOUTS.md does not list is refused. */
+static void case_conversions(tt_test *t)
+{
+	static const tt_axis_type types[] = {{.type = TT_R}, {.type = TT_I}, {.type = TT_S}, {.type = TT_S, .dim = 1}, {.type = TT_P}, {.type = TT_M}};
+	static const bool can[6][6] = {
+		/*         R      I      S0     S1     P      M   */
+		/* R  */ {false, true, true, true, true, false},  /* I  */ {true, false, true, true, true, false},
+		/* S0 */ {true, true, false, true, true, false},  /* S1 */ {true, true, true, false, true, false},
+		/* P  */ {true, true, true, true, false, false},  /* M  */ {true, true, false, false, false, false},
+	};
+	for (int from = 0; from < 6; from++)
+		for (int to = 0; to < 6; to++) {
+			tt_mesh mesh = {2, {{"y", 2, false}, {"x", 2, false}}};
+			tt_graph *g = tt_graph_new(t->arena, &mesh, false);
+			tt_v x = tt_input(g, "v", TT_ACC, TT_ACC, 2, (tt_dim[]){tt_dim_of(TT_TOKENS, 6, 1), tt_dim_of(TT_D, 4, 1)});
+			tt_layout l = tt_layout_all(TT_R);
+			l.ax[1] = types[from];
+			tt_value_set_layout(g, x, l);
+			tt_v y = tt_convert(g, x, "x", (tt_type)types[to].type, types[to].dim);
+			if (!TT_CHECK_MSG(t, (y != 0) == can[from][to], "from type %d to type %d: %s", from, to, y ? "accepted" : g->error) || !y)
+				continue;
+			TT_CHECK(t, tt_axis_type_eq(g->values[y].layout.ax[1], types[to]) && g->values[y].layout.ax[0].type == TT_R);
+			bool has, had;
+			tt_axis_type want = tt_axis_type_dual(types[from], &had);
+			l.ax[0].type = TT_P;
+			l.ax[1] = tt_axis_type_dual(types[to], &has);
+			if (!had || !has)
+				continue;
+			tt_v dy = tt_input(g, "dy", TT_ACC, TT_ACC, 2, g->values[x].dim), din = 0;
+			tt_value_set_layout(g, dy, l);
+			tt_node n = g->nodes[0];
+			tt_vjp v = {.g = g, .node = &n, .dout = &dy, .din = &din};
+			n.op->vjp(&v);
+			if (TT_CHECK_OK(t, tt_graph_check(g)) && TT_CHECK(t, din != 0))
+				TT_CHECK_MSG(t, tt_axis_type_eq(g->values[din].layout.ax[1], want) && g->values[din].layout.ax[0].type == TT_P,
+					     "the backward of type %d to type %d is not of the dual type", from, to);
 		}
 }
 
@@ -653,6 +692,7 @@ const tt_case tt_suite_layout[] = {
 	{"enumerate", case_enumerate, TT_TIER_QUICK},
 	{"maxima", case_maxima, TT_TIER_QUICK},
 	{"chunks", case_chunks, TT_TIER_QUICK},
+	{"conversions", case_conversions, TT_TIER_QUICK},
 	{"broken_rules_are_found", case_broken, TT_TIER_QUICK},
 	{0},
 };

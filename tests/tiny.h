@@ -63,6 +63,39 @@ static inline tt_run_options tiny_options(tt_llama_config m, tt_rows rows, int64
 	};
 }
 
+enum { CONTEXT = 32, ROWS = 5, VOCAB = 61 };
+
+/* `nrows` rows, ROWS of them a step. */
+static inline tt_run_options tiny_standard(tt_test *t, int64_t nrows)
+{
+	return tiny_options(tiny_model(VOCAB), tiny_rows(t->arena, nrows, CONTEXT, VOCAB, 3), CONTEXT, ROWS);
+}
+
+static inline const char *tiny_text(tt_test *t, const char *name, int lines, int salt)
+{
+	tt_buf b = { 0 };
+	for (int i = 0; i < lines; i++)
+		tt_buf_printf(&b, "line %d of %d: the quick brown fox jumps over the lazy dog\n", (i * 7 + salt) % 10, lines % 10);
+	const char *path = tt_test_path(t, name);
+	TT_CHECK_OK(t, tt_file_write(path, b.s, b.n));
+	tt_buf_fini(&b);
+	return path;
+}
+
+/* Bytes of two files, the second held out. */
+static inline tt_run_options tiny_on_text(tt_test *t, int train_lines, int valid_lines)
+{
+	tt_run_options o = tiny_standard(t, ROWS);
+	const char **paths = TT_NEWN(t->arena, const char *, 2);
+	paths[0] = tiny_text(t, "train.txt", train_lines, 0);
+	paths[1] = tiny_text(t, "valid.txt", valid_lines, 5);
+	o.model.vocab_size = 256;
+	o.data = (tt_data_options){ .source = "text", .context_length = CONTEXT, .tokens_per_step = ROWS * CONTEXT, .vocab_size = 256, .repeat = true,
+				    .paths = paths, .npaths = 1, .valid_paths = paths + 1, .nvalid_paths = 1 };
+	TT_CHECK_OK(t, tt_tok_open(t->arena, "bytes", NULL, &o.data.tok));
+	return o;
+}
+
 /* ---- what a run leaves behind ------------------------------------------------------------------------------------------------------ */
 
 enum { TINY_STEPS = 8, TINY_STATES = 160 };

@@ -145,6 +145,16 @@ bool tt_glob_match(const char *pattern, const char *text);
 bool tt_pattern_match(const char *pattern, const char *name);
 
 uint64_t tt_hash64(const void *bytes, size_t n, uint64_t seed); /* XXH3 */
+/* A bijection of 64 bits (the finalizer of SplitMix64: Steele, Lea, Flood 2014). */
+static inline uint64_t tt_mix64(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+/* What element `index` of a tensor adds to the tensor's hash: tt_hash_element(tt_hash_index(i), bits). Hashes of parts add. */
+static inline uint64_t tt_hash_index(int64_t index) { return tt_mix64((uint64_t)index + 1); }
+static inline uint64_t tt_hash_element(uint64_t h, uint64_t bits) { return tt_mix64(h ^ bits); }
 uint32_t tt_hash32(const char *s);                              /* of a name; stable across versions (XXH32, seed 0) */
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */

@@ -48,6 +48,7 @@ typedef tt_status tt_ckpt_write_fn(void *ctx, int64_t i, int64_t at, int64_t n, 
 typedef struct tt_ckpt_state {
 	int64_t step;        /* steps done */
 	int64_t tokens_seen;
+	int64_t updates;     /* of them, not skipped: what Adam's bias correction counts */
 	int64_t skips;       /* steps skipped in a row */
 	uint64_t seed;
 	struct { int64_t step, context_length, tokens_per_step; uint64_t fingerprint; } data; /* tt_data_cursor */
@@ -126,7 +127,7 @@ tt_status tt_ckpt_load(tt_ckpt *c, const tt_ckpt_tensor *tensors, int64_t n, uns
 /* Checks every block of every file. */
 tt_status tt_ckpt_verify(tt_ckpt *c, int64_t *bytes) TT_CHECKED;
 /* Σ over elements of the mix of logical index and bits, as tt_tensor_hash gives it of the tensor in memory. */
-tt_status tt_ckpt_hash(tt_ckpt *c, const tt_st_tensor *t, uint64_t *out) TT_CHECKED;
+tt_status tt_ckpt_hash(const tt_fs *fs, const tt_st_tensor *t, uint64_t *out) TT_CHECKED;
 
 /* Steps with a complete marker in a run's folder, rising. No folder: none. */
 tt_status tt_ckpt_list(tt_arena *a, const tt_fs *fs, const char *folder, int64_t **steps, int64_t *n) TT_CHECKED;
@@ -135,7 +136,9 @@ tt_status tt_ckpt_list(tt_arena *a, const tt_fs *fs, const char *folder, int64_t
  * `dtype` of all float tensors; TT_ST_NDTYPES: each in the one it was imported in. A checkpoint is verified first. */
 tt_status tt_ckpt_export(const tt_fs *fs, const char *dir, const char *out, tt_st_dtype dtype, int64_t shard_bytes) TT_CHECKED;
 
-/* config.json of a model in weights of `dtype` ("float32"): `source` (a config.json's text, NULL: none) with what differs replaced. */
-tt_status tt_ckpt_config_json(const tt_llama_config *c, const char *dtype, const char *source, size_t n, const char *where, tt_buf *out) TT_CHECKED;
+/* A config.json that came with a model: its text, and what it says. */
+typedef struct tt_ckpt_carried { const char *text; size_t n; tt_llama_config config; } tt_ckpt_carried;
+/* config.json of a model in weights of `dtype` ("float32"): `source` (NULL: none) with what `c` says otherwise replaced. */
+tt_status tt_ckpt_config_json(const tt_llama_config *c, const char *dtype, const tt_ckpt_carried *source, tt_buf *out) TT_CHECKED;
 
 #endif

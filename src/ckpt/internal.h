@@ -84,7 +84,51 @@ void ckpt_clean_stale(const tt_fs *fs, const char *folder);
 /* ---- carry.c: the small files ---------------------------------------------------------------------------------------------- */
 
 typedef struct ckpt_small { const char *name, *bytes; size_t n; } ckpt_small;
-/* config.json and tokenizer files of a folder (or of the folder of a config.json), as far as they are there. */
-tt_status ckpt_carry_read(tt_arena *a, const tt_fs *fs, const char *source, ckpt_small **out, int64_t *n) TT_CHECKED;
+/* Tokenizer and generation files of a folder (or of the folder of a config.json), as far as they are there; its config.json apart, NULL
+ * if there is none (config NULL: among the others, unread). */
+tt_status ckpt_carry_read(tt_arena *a, const tt_fs *fs, const char *source, ckpt_small **out, int64_t *n, tt_ckpt_carried **config) TT_CHECKED;
+
+/* A config.json with another dtype. */
+tt_status ckpt_config_dtype(const char *text, size_t n, const char *dtype, tt_buf *out) TT_CHECKED;
+
+/* ---- load.c ---------------------------------------------------------------------------------------------------------------- */
+
+bool ckpt_is_optim_file(const char *path);
+
+/* ---- pack.c: a folder's files, written ------------------------------------------------------------------------------------- */
+
+enum { BLOCK_PENDING, BLOCK_TAKEN, BLOCK_STAGED, BLOCK_READ };
+
+/* One folder in the making. Blocks are numbered through all files. The writer takes them from the front, an update that is waiting
+ * copies them aside from the back; both claim a block by moving it from PENDING to TAKEN. */
+typedef struct ckpt_pack {
+	tt_arena *arena;
+	const tt_fs *fs;
+	const char *dir;
+	tt_ckpt_read_fn *read;
+	void *ctx;
+	ckpt_file *files;
+	int64_t nfiles, cap_files, nblocks;
+	ckpt_small *small;
+	int64_t nsmall;
+	_Atomic uint8_t *block;  /* [nblocks] BLOCK_ */
+	int32_t *slot;           /* [nblocks] where a staged one lies */
+	uint8_t *staging;        /* [nslots * TT_CKPT_BLOCK] */
+	int32_t nslots, used;
+	_Atomic int64_t unread;  /* blocks not READ or STAGED */
+	_Atomic bool hurry;      /* somebody waits for unread = 0 */
+	_Atomic bool failed;
+	void (*progress)(void *ctx); /* called after each block, and after a failure */
+	void *progress_ctx;
+	/* out: of the files of both kinds, for train_state.json */
+	ckpt_listed *listed;
+	int64_t nlisted;
+} ckpt_pack;
+void ckpt_pack_init(ckpt_pack *p); /* after files and small are set */
+int64_t ckpt_pack_bytes(const ckpt_pack *p);
+/* Writes all files of the folder, which must be there, and brings them to the disk; not the folder itself. */
+tt_status ckpt_pack_write(ckpt_pack *p) TT_CHECKED;
+/* The pieces of a model: every tensor that is not of the optimizer. dtype TT_ST_NDTYPES: each as imported. */
+ckpt_piece *ckpt_pieces(tt_arena *a, const tt_ckpt_tensor *t, int64_t n, bool optim, tt_st_dtype dtype, int64_t *count);
 
 #endif

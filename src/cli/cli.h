@@ -16,14 +16,23 @@ void tt_cli_doc(tt_buf *b);  /* docs/cli.md */
 
 tt_status tt_cmd_train(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_config(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_ckpt(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_plot(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_diff(int argc, const char *const *argv) TT_CHECKED;
+
+/* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */
+tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, bool *equal) TT_CHECKED;
+tt_status tt_cmd_doctor(int argc, const char *const *argv) TT_CHECKED;
 
 /* The config of a command line: one optional path (else `fallback`, NULL: defaults), then flags, short spellings included. */
 struct tt_config;
 tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const char *fallback, struct tt_config **out) TT_CHECKED;
 void tt_cli_print(const char *text);
+/* A whole run with a live line and signals: SIGTERM and SIGINT save and end it (TT_ERR_STOP), a second one ends it at once. */
+struct tt_run_summary;
+tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum) TT_CHECKED;
 /* The standard error as a place for a live line. */
 struct tt_metrics_console;
 void tt_cli_console(struct tt_metrics_console *out);

@@ -1,7 +1,9 @@
 /* commands.c: train, config, ops. */
+#include <signal.h>
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "metrics/metrics.h"
 #include "ops/ops.h"
 #include "train/train.h"
 
@@ -42,11 +44,40 @@ tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const ch
 	return tt_config_load(a, path ? path : fallback, n, flags, out);
 }
 
+/* Set by the handler below, polled by the run: the one flag that a signal may write. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+	if (stop_signal) { /* asked twice: at once, as if there were no handler */
+		signal(number, SIG_DFL);
+		raise(number);
+	}
+	stop_signal = number;
+}
+
+tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
+{
+	struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGINT, &act, NULL);
+	tt_metrics_console console;
+	tt_cli_console(&console);
+	tt_run_io io = { .print = tt_cli_print, .parse_seconds = parse_seconds, .valid_whole = valid_whole, .console = &console, .stop = &stop_signal };
+	tt_run *r;
+	TT_TRY(tt_run_open(cfg, &io, &r));
+	tt_status s = tt_run_loop(r, sum);
+	tt_run_close(r);
+	TT_TRY(s);
+	return TT_OK;
+}
+
 tt_status tt_cmd_train(int argc, const char *const *argv)
 {
 	tt_arena *a = tt_arena_create("cli");
 	double t0 = tt_now();
 	tt_config *cfg;
+	tt_run_summary sum;
 	tt_status s = tt_cli_config(a, argc, argv, NULL, &cfg);
 	if (s == TT_OK) {
 		tt_config_log_warnings(cfg);
@@ -56,8 +87,7 @@ tt_status tt_cmd_train(int argc, const char *const *argv)
 			tt_cli_print(b.s ? b.s : "");
 			tt_buf_fini(&b);
 		}
-		tt_train_io io = { .print = tt_cli_print, .parse_seconds = tt_now() - t0 };
-		s = tt_train_run(cfg, &io);
+		s = tt_cli_run(cfg, tt_now() - t0, false, &sum);
 	}
 	tt_arena_destroy(a);
 	return s;

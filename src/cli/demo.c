@@ -78,7 +78,7 @@ static tt_status compressed_size(const char *tool, const char *text, size_t n, i
 	return TT_OK;
 }
 
-static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_train_io *io)
+static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_run_summary *sum)
 {
 	tt_files files = { 0 };
 	TT_TRY(tt_files_find(a, "validation.paths", cfg->validation.paths.items, cfg->validation.paths.n, cfg->data.exclude.items, cfg->data.exclude.n, &files));
@@ -97,7 +97,7 @@ static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_train_io *i
 	tt_buf_fini(&text);
 	TT_TRY(st);
 	/* The first byte of a document is predicted by nothing: it costs the model 8 bits. */
-	double model = io->valid_bits + 8 * (double)(io->valid_tokens - io->valid_predicted);
+	double model = sum->valid_bits + 8 * (double)(sum->valid_tokens - sum->valid_predicted);
 	printf("\nbits per byte of %lld held-out files (%.0f bytes, never trained on)\n", (long long)files.n, bytes);
 	printf("  titan, %-14s %7.3f   (%lld bytes if it were a compressor)\n", cfg->model.flavor, model / bytes, (long long)(model / 8));
 	printf("  gzip -9, one stream   %7.3f   (%lld bytes)\n", 8 * (double)gzip / bytes, (long long)gzip);
@@ -110,16 +110,15 @@ tt_status tt_cmd_demo(int argc, const char *const *argv)
 	tt_arena *a = tt_arena_create("cli");
 	double t0 = tt_now();
 	tt_config *cfg;
-	tt_train_io io = { .print = tt_cli_print, .valid_whole = true };
+	tt_run_summary sum = { 0 };
 	signal(SIGPIPE, SIG_IGN);
 	tt_status s = tt_cli_config(a, argc, argv, "configs/demo.toml", &cfg);
 	if (s == TT_OK) {
 		tt_config_log_warnings(cfg);
-		io.parse_seconds = tt_now() - t0;
-		s = tt_train_run(cfg, &io);
+		s = tt_cli_run(cfg, tt_now() - t0, true, &sum);
 	}
-	if (s == TT_OK && cfg->validation.paths.n && io.valid_predicted)
-		s = compare(a, cfg, &io);
+	if (s == TT_OK && cfg->validation.paths.n && sum.valid_predicted)
+		s = compare(a, cfg, &sum);
 	if (s == TT_OK)
 		printf("\ndone in %.0f s. Next: titan train configs/debug.toml; titan config --doc; titan ops.\n", tt_now() - t0);
 	tt_arena_destroy(a);

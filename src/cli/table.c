@@ -6,6 +6,10 @@ const tt_command tt_commands[] = {
 	{ "demo", "titan demo [CONFIG] [FLAGS]", "train on the C headers of this machine, then compare with gzip and xz on held-out ones", tt_cmd_demo },
 	{ "config", "titan config [CONFIG] [FLAGS] | titan config --doc", "print the resolved config, or the reference of all keys", tt_cmd_config },
 	{ "plot", "titan plot RUN... [--out=FILE.svg] [--x=step|tokens|time] [--metric=loss,tokens_per_s] [--smooth=N] [--log]", "draw curves of runs' metrics.jsonl, overlaid, as SVG", tt_cmd_plot },
+	{ "doctor", "titan doctor [CONFIG] [--json] [--measure] [FLAGS]", "processor, kernels, measured peaks and libraries, and limits of this machine that will hurt a run, each with its remedy; exits with 0 whatever it finds", tt_cmd_doctor },
+	{ "ckpt", "titan ckpt inspect DIR [--hash] | verify DIR | export DIR OUT [--dtype=float32|bfloat16|float16|imported]",
+	  "look into a checkpoint, check every byte of it, write it as a plain Hugging Face folder", tt_cmd_ckpt },
+	{ "diff", "titan diff RUN_A RUN_B [--all] [--limit=N]", "the first value, op and step at which two runs part, from what debug.record_hashes wrote; exit code 0 equal, 1 different", tt_cmd_diff },
 	{ "ops", "titan ops", "print the op table", tt_cmd_ops },
 	{ NULL, NULL, NULL, NULL },
 };

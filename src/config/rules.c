@@ -150,7 +150,7 @@ static const effect_rule EFFECTS[] = {
 	{"optimizer.decay_only_matrices", no_decay, "optimizer.weight_decay is 0"},
 	{"lr_scheduler.decay_type|lr_scheduler.min_lr_factor", never_decays, "the run ends before any decay"},
 	{"validation.freq|validation.steps", no_validation, "validation.enable is false"},
-	{"checkpoint.[!e]*|checkpoint.enable_first*|checkpoint.ex*", no_checkpoint, "this version writes no checkpoints"},
+	{"checkpoint.[!e]*|checkpoint.enable_first*|checkpoint.ex*", no_checkpoint, "checkpoint.enable is false"},
 	{"training.nonfinite_max_skips", stops, "training.nonfinite is stop"},
 	{"training.mixed_precision_param|training.residual_dtype", is_float64,
 	 "training.dtype is float64 and everything is computed in it"},

@@ -276,6 +276,27 @@ static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_n
 	return TT_OK;
 }
 
+/* What a probe is told at a program's start. */
+static tt_status add_reads(tt_exec *e, program *p)
+{
+	bool *seen = TT_NEWN(e->arena, bool, p->g->nvalues);
+	int64_t bound = 0;
+	for (int64_t i = 0; i < p->nlines; i++)
+		bound += p->lines[i].node->nin;
+	p->reads = TT_NEWN(e->arena, tt_v, bound);
+	p->read_args = TT_NEWN(e->arena, tt_arg, bound);
+	for (int64_t i = 0; i < p->nlines; i++)
+		for (int j = 0; j < p->lines[i].node->nin; j++) {
+			tt_v v = p->lines[i].node->in[j];
+			if (!v || seen[v] || p->g->values[v].kind == TT_TEMP)
+				continue;
+			seen[v] = true;
+			p->reads[p->nreads] = v;
+			TT_TRY(add_arg(e, p, &p->g->values[v], &p->read_args[p->nreads++]));
+		}
+	return TT_OK;
+}
+
 static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 {
 	program p = {.g = m->g, .store = m->store, .at = m->at, .t_max = -1, .seqs_max = -1, .seen_T = -1, .seen_frame = -1};
@@ -290,6 +311,8 @@ static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 	}
 	if (p.nlines == 0)
 		return TT_OK;
+	if (e->o.probe.begin)
+		TT_TRY(add_reads(e, &p));
 	p.flags = tt_arena_alloc(e->arena, sizeof *p.flags * (size_t)TT_MAX(p.ninstrs, (int64_t)1));
 	for (int64_t i = 0; i < p.ninstrs; i++)
 		p.instrs[i].call.flag = &p.flags[i];

@@ -42,6 +42,19 @@ void tt_exec_destroy(tt_exec *e)
 
 /* ---- reservation ------------------------------------------------------------------------------------------------------ */
 
+static void bind_operand(tt_exec *e, program *p, tt_v v, tt_arg *a)
+{
+	int64_t at = p->at[v];
+	const store *s = &e->stores[store_root(e, p->store[v], &at)];
+	int64_t offset = s->offset + at * s->esize;
+	a->plane = s->planes > 1 ? s->plane : 0;
+	a->p = e->region[s->region].p + offset;
+	if (s->per_frame && e->o.nframes > 1) {
+		frame_ptr f = {&a->p, s->region, offset};
+		TT_PUSH(e->arena, p->frame_ptrs, p->nframe_ptrs, p->cap_frame_ptrs, f);
+	}
+}
+
 /* Operands get their addresses once the regions have theirs. */
 static void bind_program(tt_exec *e, program *p)
 {
@@ -49,20 +62,13 @@ static void bind_program(tt_exec *e, program *p)
 		instr *in = &p->instrs[i];
 		for (int a = 0; a < in->call.nin + in->call.nout; a++) {
 			tt_v v = a < in->call.nin ? in->node->in[a] : in->node->out[a - in->call.nin];
-			if (!v)
-				continue;
-			int64_t at = p->at[v];
-			const store *s = &e->stores[store_root(e, p->store[v], &at)];
-			int64_t offset = s->offset + at * s->esize;
-			in->args[a].plane = s->planes > 1 ? s->plane : 0;
-			in->args[a].p = e->region[s->region].p + offset;
-			if (s->per_frame && e->o.nframes > 1) {
-				frame_ptr f = {&in->args[a].p, s->region, offset};
-				TT_PUSH(e->arena, p->frame_ptrs, p->nframe_ptrs, p->cap_frame_ptrs, f);
-			}
+			if (v)
+				bind_operand(e, p, v, &in->args[a]);
 		}
 		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p : NULL;
 	}
+	for (int64_t i = 0; i < p->nreads; i++)
+		bind_operand(e, p, p->reads[i], &p->read_args[i]);
 }
 
 static tt_status refuse(const tt_exec *e, int64_t need, int64_t limit)
@@ -226,9 +232,45 @@ static void fill_cell(tt_exec *e, tt_segment seg, const program *p, const tt_cel
 	}
 }
 
-/* The same loop with what tests and profiles want around each instruction. */
-static tt_status run_watched(tt_exec *e, program *p)
+/* Elements of an operand in this cell. */
+static int64_t operand_count(const tt_exec *e, const program *p, tt_v v, const tt_arg *a)
 {
+	if (a->format != TT_PLAIN)
+		return e->stores[store_root(e, p->store[v], NULL)].count;
+	return a->ndim > 0 ? a->n[0] * a->ld : 1;
+}
+
+static void probe_operand(const tt_exec *e, const program *p, tt_v v, const tt_arg *a, int64_t instr_index)
+{
+	const instr *in = instr_index >= 0 ? &p->instrs[instr_index] : NULL;
+	const store *s = &e->stores[store_root(e, p->store[v], NULL)];
+	tt_probe_value x = {.value = v, .instr = instr_index};
+	if (in) {
+		x.op = in->node->op->name;
+		x.kernel = in->kernel;
+	}
+	bool stale = !in && e->env.first && s->kind == STORE_STATE && s->region == TT_REGION_GRAD;
+	if (!stale) {
+		x.count = operand_count(e, p, v, a);
+		x.hash = operand_hash(e, a, x.count);
+	}
+	e->o.probe.value(e->o.probe.ctx, &x);
+}
+
+static tt_status probe_reads(tt_exec *e, const program *p)
+{
+	if (e->o.protect)
+		TT_TRY(regions_reach(e, true));
+	for (int64_t i = 0; i < p->nreads; i++)
+		probe_operand(e, p, p->reads[i], &p->read_args[i], -1);
+	return e->o.protect ? regions_reach(e, false) : TT_OK;
+}
+
+/* The same loop with what tests, profiles and a probe want around each instruction. */
+static tt_status run_watched(tt_exec *e, program *p, bool probed)
+{
+	if (probed)
+		TT_TRY(probe_reads(e, p));
 	for (int64_t i = 0; i < p->ninstrs; i++) {
 		instr *in = &p->instrs[i];
 		if (e->o.protect)
@@ -240,6 +282,9 @@ static tt_status run_watched(tt_exec *e, program *p)
 		if (e->o.profile)
 			in->seconds += tt_now() - start;
 		in->calls++;
+		for (int o = 0; probed && o < in->call.nout; o++)
+			if (in->node->out[o])
+				probe_operand(e, p, in->node->out[o], &in->call.out[o], i);
 		if (e->o.protect)
 			TT_TRY(regions_reach(e, false));
 	}
@@ -287,11 +332,14 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 		if (e->o.protect)
 			TT_TRY(regions_reach(e, false));
 	}
-	if (e->o.fill_nan || e->o.protect || e->o.profile)
-		TT_TRY(run_watched(e, p));
+	bool probed = e->o.probe.begin && e->o.probe.begin(e->o.probe.ctx, seg, p->g, cell);
+	if (probed || e->o.fill_nan || e->o.protect || e->o.profile)
+		TT_TRY(run_watched(e, p, probed));
 	else
 		for (int64_t i = 0; i < p->ninstrs; i++)
 			p->instrs[i].run(&p->instrs[i].call);
+	if (probed)
+		e->o.probe.end(e->o.probe.ctx);
 	note_used(e, p, cell);
 	for (int64_t i = 0; i < p->ninstrs; i++)
 		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed))

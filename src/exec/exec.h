@@ -25,6 +25,26 @@ typedef struct tt_exec tt_exec;
 enum { TT_REGION_SCRATCH = TT_NREGIONS, TT_EXEC_NREGIONS };
 const char *tt_exec_region_name(int region); /* tt_region_kind_name, or "scratch" */
 
+struct tt_cell;
+/* What a program run read or wrote. `count` elements in this cell; of a packed format: as stored. */
+typedef struct tt_probe_value {
+	tt_v value;         /* in the graph that `begin` was given */
+	int64_t instr;      /* that wrote it; -1: an input or a state that the program reads, as it found it */
+	const char *op, *kernel; /* of that instruction; NULL */
+	int64_t count;
+	uint64_t hash;      /* as tt_tensor_hash has it; of a packed format by place in memory. 0, count 0: a state of region grad at a step's
+			       first cell, which holds the last step's and is stored over */
+} tt_probe_value;
+
+/* Told about program runs: first every input and state that the program reads, in order of reading, then each instruction's outputs right
+ * after it ran. The order is the same in every run of a program. Views, and joins whose inputs lie in place, write nothing. */
+typedef struct tt_probe {
+	void *ctx;
+	bool (*begin)(void *ctx, tt_segment seg, const tt_graph *g, const struct tt_cell *cell); /* false: nothing of this run. NULL: no probe */
+	void (*value)(void *ctx, const tt_probe_value *v);
+	void (*end)(void *ctx);
+} tt_probe;
+
 typedef struct tt_exec_options {
 	tt_numerics numerics;
 	bool f64;           /* double kernels; the graphs must be built for double too                                   */
@@ -38,6 +58,7 @@ typedef struct tt_exec_options {
 	int nframes;        /* cells in flight between F and B; 0 = 1                                                    */
 	int64_t limit;      /* bytes; 0: tt_memory_limit()                                                               */
 	bool profile;       /* two clock reads around every instruction                                                  */
+	tt_probe probe;     /* hashes of values; nothing is done or kept for it if there is none                         */
 	/* for tests */
 	bool fill_nan;      /* work, scratch, outputs and (before F) the frame are filled with NaN before they are written */
 	bool protect;       /* regions are PROT_NONE while no kernel runs                                                */

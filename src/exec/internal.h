@@ -66,6 +66,9 @@ typedef struct program {
 	int64_t nextents, cap_extents;
 	frame_ptr *frame_ptrs;
 	int64_t nframe_ptrs, cap_frame_ptrs;
+	tt_v *reads;          /* for a probe: inputs and states that the program reads, in order of reading */
+	tt_arg *read_args;    /* [nreads] */
+	int64_t nreads;
 
 	int64_t t_max;        /* -1: no token dim */
 	int64_t seqs_max;     /* -1: no sequence dim */
@@ -111,5 +114,7 @@ tt_status merge_storages(merger *m) TT_CHECKED;
 
 /* tensor.c */
 tt_status regions_reach(tt_exec *e, bool reachable) TT_CHECKED;
+/* Hash of an operand as it lies now; `count` elements of a packed format are taken as they lie. */
+uint64_t operand_hash(const tt_exec *e, const tt_arg *a, int64_t count);
 
 #endif

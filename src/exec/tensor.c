@@ -14,6 +14,7 @@ static bool in_planes(const tt_exec *e, const tt_slot *s)
 	return s->dtype == TT_ACC && e->o.numerics == TT_EXACT && !e->o.f64;
 }
 
+/* Bytes of an element in one plane. */
 static int64_t element(const tt_exec *e, const tt_slot *s)
 {
 	return in_planes(e, s) ? (int64_t)sizeof(int64_t) : tt_dtype_size(s->dtype, e->o.numerics, e->o.f64);
@@ -66,12 +67,27 @@ tt_status tt_exec_read(tt_exec *e, const char *name, int64_t at, void *dst, int6
 	return tt_tensor_read(e, &s, at, dst, n);
 }
 
-/* A bijection of 64 bits (the finalizer of SplitMix64: Steele, Lea, Flood 2014). */
-static uint64_t mix(uint64_t x)
+/* Σ over n elements, of `size` bytes in each plane; the first has logical index `first`. */
+static uint64_t hash_elements(const uint8_t *p, int64_t size, int planes, int64_t plane, int64_t first, int64_t n)
 {
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
+	uint64_t sum = 0;
+	for (int64_t i = 0; i < n; i++) {
+		uint64_t h = tt_hash_index(first + i);
+		for (int j = 0; j < planes; j++) {
+			uint64_t bits = 0; /* little endian: the low bytes are the element */
+			memcpy(&bits, p + j * plane + i * size, (size_t)size);
+			h = tt_hash_element(h, bits);
+		}
+		sum += h;
+	}
+	return sum;
+}
+
+uint64_t operand_hash(const tt_exec *e, const tt_arg *a, int64_t count)
+{
+	bool planes = a->plane != 0;
+	int64_t size = planes ? (int64_t)sizeof(int64_t) : tt_dtype_size(a->dtype, e->o.numerics, e->o.f64);
+	return hash_elements(a->p, size, planes ? 3 : 1, a->plane, 0, count);
 }
 
 tt_status tt_tensor_hash(tt_exec *e, const tt_slot *s, int64_t first, int64_t n, uint64_t *out)
@@ -82,17 +98,7 @@ tt_status tt_tensor_hash(tt_exec *e, const tt_slot *s, int64_t first, int64_t n,
 	TT_TRY(locate(e, s, 0, n, &p));
 	if (e->o.protect)
 		TT_TRY(tt_region_protect(&e->region[s->region], true));
-	int64_t size = element(e, s);
-	uint64_t sum = 0;
-	for (int64_t i = 0; i < n; i++) {
-		uint64_t h = mix((uint64_t)(first + i) + 1);
-		for (int j = 0; j < (in_planes(e, s) ? 3 : 1); j++) {
-			uint64_t bits = 0; /* little endian: the low bytes are the element */
-			memcpy(&bits, p + j * s->plane + i * size, (size_t)size);
-			h = mix(h ^ bits);
-		}
-		sum += h;
-	}
+	uint64_t sum = hash_elements(p, element(e, s), in_planes(e, s) ? 3 : 1, s->plane, first, n);
 	if (e->o.protect)
 		TT_TRY(tt_region_protect(&e->region[s->region], false));
 	*out = sum;

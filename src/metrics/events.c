@@ -100,6 +100,8 @@ void tt_events_open(tt_events *e, const char *folder, double wall, int64_t resum
 {
 	e->sink.fd = -1;
 	tt_crc32c_init(e->crc);
+	tt_metrics_reserve(&e->record, 4096);
+	tt_metrics_reserve(&e->summary, 4096);
 	/* Readers take a folder's files in the order of their names, so a resumed run's must come after those before it. */
 	char host[65] = "host";
 	gethostname(host, sizeof host - 1);

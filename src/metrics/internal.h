@@ -38,6 +38,8 @@ void tt_sink_drop(tt_sink *s, const char *why);
 
 /* Keeps the lines of `path` whose "step" is at most `step`, and whole ones only. No file is fine. */
 tt_status tt_jsonl_trim(const char *path, int64_t step) TT_CHECKED;
+/* Room for `n` bytes in an empty buffer, so that a longer number at a later step allocates nothing. */
+void tt_metrics_reserve(tt_buf *b, size_t n);
 void tt_jsonl_number(tt_buf *b, double v, bool *nonfinite);
 void tt_jsonl_string(tt_buf *b, const char *s); /* bytes that are no UTF-8 become '?' */
 int tt_utf8_length(const char *s); /* bytes of the character at s; 0: there is none */

@@ -65,6 +65,14 @@ void tt_sink_close(tt_sink *s)
 	*s = (tt_sink){ .fd = -1 };
 }
 
+void tt_metrics_reserve(tt_buf *b, size_t n)
+{
+	static const char zeros[256];
+	for (size_t have = 0; have < n; have += sizeof zeros)
+		tt_buf_add(b, zeros, sizeof zeros);
+	b->n = 0;
+}
+
 /* ---- JSON ---------------------------------------------------------------------------------------------------------------------------- */
 
 void tt_jsonl_number(tt_buf *b, double v, bool *nonfinite)

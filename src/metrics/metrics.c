@@ -120,6 +120,7 @@ tt_metrics *tt_metrics_open(const tt_metrics_options *o)
 	if (!m->clock.wall)
 		m->clock.wall = system_wall;
 	m->jsonl.fd = m->events.sink.fd = -1;
+	tt_metrics_reserve(&m->line, 4096);
 	tt_show_open(&m->show, o);
 	if (o->jsonl)
 		open_jsonl(m, o);

@@ -76,10 +76,15 @@ static int text_width(const char *s)
 	return TT_MIN(n, (int)NAME_MOST) * 7;
 }
 
+/* Values beyond this are drawn as gaps: their differences would overflow. */
+static const double beyond = 1e150;
+
 /* ---- axes ------------------------------------------------------------------------------------------------------------------------------ */
 
 static double place(const axis *a, double v)
 {
+	if (fabs(v) > beyond)
+		return NAN;
 	if (a->log)
 		v = v > 0 ? log10(v) : NAN;
 	return a->at + (v - a->lo) / (a->hi - a->lo) * a->length;
@@ -247,6 +252,8 @@ static void put_curve(plot *p, const axis *x, const axis *y, const double *xs, c
 
 static void grow(axis *a, double v)
 {
+	if (fabs(v) > beyond)
+		return;
 	if (a->log)
 		v = v > 0 ? log10(v) : NAN;
 	if (!isfinite(v))
@@ -261,8 +268,8 @@ static void widen(axis *a)
 	if (isnan(a->lo))
 		a->lo = 0, a->hi = 1;
 	double range = a->hi - a->lo;
-	if (range <= fabs(a->hi) * 1e-12) {
-		double half = a->log ? 0.5 : TT_MAX(fabs(a->hi) * 0.05, 1e-12);
+	if (range <= TT_MAX(TT_MAX(fabs(a->lo), fabs(a->hi)) * 1e-12, 1 / beyond)) {
+		double half = a->log ? 0.5 : TT_MAX(TT_MAX(fabs(a->lo), fabs(a->hi)) * 0.05, 1e-12);
 		a->lo -= half;
 		a->hi += half;
 		return;
@@ -409,7 +416,7 @@ void tt_plot_svg(const tt_metrics_run *runs, int nruns, const char *const *metri
 	choose_unit(&p, isnan(x.hi) ? 0 : x.hi);
 	x.lo /= p.unit;
 	x.hi /= p.unit;
-	if (isnan(x.lo) || x.hi - x.lo <= fabs(x.hi) * 1e-12)
+	if (isnan(x.lo) || x.hi - x.lo <= TT_MAX(fabs(x.lo), fabs(x.hi)) * 1e-12)
 		widen(&x);
 	else if (x.lo > 0 && x.lo < 0.1 * x.hi)
 		x.lo = 0;

@@ -47,6 +47,9 @@ void tt_show_open(tt_show *w, const tt_metrics_options *o)
 	w->mode = o->mode;
 	w->drawn = w->first_time = NAN;
 	pthread_mutex_init(&w->lock, NULL);
+	tt_metrics_reserve(&w->text, 1024);
+	tt_metrics_reserve(&w->line, 1024);
+	tt_metrics_reserve(&w->out, 4096);
 	bool can = w->io.write && !w->io.dumb;
 	if (w->mode == TT_METRICS_LIVE && !can)
 		tt_log(TT_LOG_WARN, "a live console was asked for, but %s: plain lines instead",
@@ -233,12 +236,13 @@ void tt_show_step(tt_show *w, const tt_metrics_step *s, double now)
 	w->due = true;
 	if (w->mode == TT_METRICS_LIVE)
 		live_add(w, s, now);
-	if (first || s->step == w->steps || s->step % w->log_freq == 0)
-		permanent_line(w);
-	if (w->mode == TT_METRICS_LIVE && s->step != w->steps)
-		draw(w, s, now);
-	else if (w->mode == TT_METRICS_LIVE)
+	bool last = s->step == w->steps;
+	if (w->mode == TT_METRICS_LIVE && last)
 		tt_show_clear(w);
+	if (first || last || s->step % w->log_freq == 0)
+		permanent_line(w);
+	if (w->mode == TT_METRICS_LIVE && !last)
+		draw(w, s, now);
 }
 
 void tt_show_validation(tt_show *w, const tt_metrics_validation *v)

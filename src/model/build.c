@@ -66,10 +66,9 @@ void tt_loss(tt_builder *b, tt_v hidden, tt_v head_vd)
 		tt_v total = tt_total(g, nll, "sum");
 		tt_graph_root(g, total, b->inv_valid);
 		next = tt_accumulate(g, next, total, i == 0);
-		if (b->o.output_logits) {
+		tt_graph_output(g, nll); /* rows' losses are taken from it */
+		if (b->o.output_logits)
 			tt_graph_output(g, logits);
-			tt_graph_output(g, nll);
-		}
 		tt_scope_pop(g, scope);
 	}
 	tt_state_set(g, sum, next);

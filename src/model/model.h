@@ -16,7 +16,7 @@ typedef struct tt_model_options {
 	int loss_chunks;
 	int64_t context_length;
 	bool eval;            /* for an evaluation graph: its metric is "eval_loss_sum" */
-	bool output_logits;   /* keep logits and token losses readable after the program (tests, scores) */
+	bool output_logits;   /* keep logits readable after the program, as token losses are (tests, scores) */
 } tt_model_options;
 
 /* A parameter and how it starts. */

@@ -104,6 +104,25 @@ static tt_status data_options(tt_arena *a, const tt_config *cfg, const tt_llama_
 	return TT_OK;
 }
 
+static tt_status record_options(tt_arena *a, const tt_config *cfg, tt_hashes_options *out)
+{
+	tt_hashes_options r = { 0 };
+	TT_TRY(tt_hashes_parse_steps(cfg->debug.record_steps, "debug.record_steps", &r));
+	for (int i = 0; i < cfg->debug.record_hashes.n; i++) {
+		r.state |= !strcmp(cfg->debug.record_hashes.items[i], tt_cfg_record_word(TT_CFG_RECORD_STATE));
+		r.values |= !strcmp(cfg->debug.record_hashes.items[i], tt_cfg_record_word(TT_CFG_RECORD_VALUES));
+	}
+	if (r.state || r.values) {
+		tt_buf b = { 0 };
+		tt_config_print(cfg, &b);
+		r.settings = tt_arena_strdup(a, b.s ? b.s : "");
+		tt_buf_fini(&b);
+		r.folder = cfg->job.dump_folder;
+	}
+	*out = r;
+	return TT_OK;
+}
+
 tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_options *out)
 {
 	tt_run_options o = { 0 };
@@ -157,6 +176,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : (int)TT_MAX(1, cores);
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
 	o.dump_after = cfg->debug.dump_after;
+	TT_TRY(record_options(a, cfg, &o.record));
 	*out = o;
 	return TT_OK;
 }

@@ -1,130 +1,396 @@
-/* run.c: the loop around the steps, and what it says. */
+/* run.c: a run: the loop around the steps, its log, its metrics, its checkpoints. */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "ckpt/ckpt.h"
+#include "metrics/metrics.h"
+#include "train/internal.h"
 #include "train/train.h"
 
 static const double ln2 = 0.693147180559945309417;
 
-static tt_status dump(tt_trainer *t, const tt_config *cfg, tt_train_io *io)
+struct tt_run {
+	tt_arena *arena;
+	const tt_config *cfg;
+	tt_run_io io;
+	tt_run_options o;
+	tt_trainer *trainer;
+	tt_metrics *metrics;
+	tt_ckpt_writer *writer;   /* NULL: nothing is saved */
+	tt_saved *saved;          /* the tensors of a checkpoint, bound to the program */
+	int64_t tokens_seen, planned;
+	int64_t last_saved;       /* step of the newest checkpoint, -1: none */
+	double last_save_time, last_step_end;
+	double save_seconds, validate_seconds; /* since the last step's record */
+	double log_tokens, log_seconds;        /* since the last plain line */
+	tt_run_summary sum;
+	char *config_text;
+};
+
+tt_trainer *tt_run_trainer(tt_run *r) { return r->trainer; }
+
+/* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void dump(tt_run *r)
 {
-	for (int i = 0; i < cfg->debug.dump.n; i++) {
-		const char *what = cfg->debug.dump.items[i];
+	tt_exec *e = tt_trainer_exec(r->trainer);
+	for (int i = 0; i < r->cfg->debug.dump.n; i++) {
+		const char *what = r->cfg->debug.dump.items[i];
 		tt_buf b = { 0 };
 		if (!strcmp(what, "graph")) {
-			tt_graph_print(tt_trainer_graph(t), &b);
+			tt_graph_print(tt_trainer_graph(r->trainer), &b);
 		} else if (!strcmp(what, "program")) {
 			for (int s = 0; s < TT_NSEGS; s++)
-				if (tt_exec_has(tt_trainer_exec(t), (tt_segment)s))
-					tt_exec_print_program(tt_trainer_exec(t), (tt_segment)s, &b);
+				if (tt_exec_has(e, (tt_segment)s))
+					tt_exec_print_program(e, (tt_segment)s, &b);
 		} else {
-			tt_exec_print_memory(tt_trainer_exec(t), &b);
+			tt_exec_print_memory(e, &b);
 		}
-		if (b.s && io->print)
-			io->print(b.s);
+		if (b.s && r->io.print)
+			r->io.print(b.s);
 		tt_buf_fini(&b);
 	}
-	return TT_OK;
 }
 
-static void log_start(tt_trainer *t, const tt_run_options *o, const tt_config *cfg, const tt_train_io *io)
+static void log_start(tt_run *r)
 {
-	tt_data_info d = tt_data_describe(tt_trainer_data(t));
+	const tt_config *cfg = r->cfg;
+	const tt_run_options *o = &r->o;
+	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
 	if (cfg->job.description[0])
 		tt_log(TT_LOG_INFO, "%s", cfg->job.description);
 	tt_log(TT_LOG_INFO, "model %s: %.2f M parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
-	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, (double)tt_trainer_params(t) / 1e6, tt_dtype_name(o->compute),
+	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, (double)tt_trainer_params(r->trainer) / 1e6, tt_dtype_name(o->compute),
 	       o->exec.numerics == TT_EXACT ? "exact" : "fast", o->exec.kernels_ref ? "reference" : "fast", tt_isa_name(o->exec.isa), o->exec.threads);
 	if (d.documents)
 		tt_log(TT_LOG_INFO, "data: %lld documents, %.2f M tokens; held out: %lld documents, %.2f M tokens", (long long)d.documents, (double)d.tokens / 1e6,
 		       (long long)d.valid_documents, (double)d.valid_tokens / 1e6);
-	double planned = 0;
-	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
-		planned += (double)tt_exec_planned(tt_trainer_exec(t), r);
-	const tt_startup *s = tt_trainer_startup(t);
-	tt_log(TT_LOG_INFO, "memory planned: %.1f MiB", planned / (double)TT_MIB);
-	tt_log(TT_LOG_INFO, "start-up: parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
-	       io->parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
+	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
+		r->planned += tt_exec_planned(tt_trainer_exec(r->trainer), i);
+	const tt_startup *s = tt_trainer_startup(r->trainer);
+	char *trace = tt_arena_printf(r->arena, "parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
+				      r->io.parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
+	tt_log(TT_LOG_INFO, "memory planned: %.1f MiB", (double)r->planned / (double)TT_MIB);
+	tt_log(TT_LOG_INFO, "start-up: %s", trace);
+	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },
+				      { "jit", s->jit }, { "allocate", s->allocate }, { "init", s->init } };
+	tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "start", trace, parts, TT_COUNT(parts));
 }
 
-static tt_status validate(tt_trainer *t, const tt_config *cfg, int64_t step, bool last, tt_train_io *io)
+/* Restores the newest checkpoint (or checkpoint.load_step) if there is one. */
+static tt_status resume(tt_run *r, const char *folder)
 {
-	double sum;
-	int64_t valid;
-	int64_t rows = cfg->validation.steps > 0 && !(last && io->valid_whole) ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(t)) : 0;
+	const tt_config *cfg = r->cfg;
+	tt_ckpt *c;
+	unsigned exclude;
+	TT_TRY(tt_ckpt_parts(cfg->checkpoint.exclude_from_loading.items, cfg->checkpoint.exclude_from_loading.n, &exclude));
+	TT_TRY(tt_ckpt_open(r->arena, NULL, folder, cfg->checkpoint.load_step, &c));
+	if (!c)
+		return TT_OK;
+	if (tt_ckpt_model_only(c) && !(exclude & TT_CKPT_OPTIMIZER))
+		TT_FAIL(TT_ERR_USAGE, "%s holds the model alone (checkpoint.last_save_model_only): nothing to resume from. Name an older step (checkpoint.load_step), "
+				      "start with fresh moments (checkpoint.exclude_from_loading = [\"optimizer\"]), or from its weights (model.hf_weights)", tt_ckpt_dir(c));
+	const tt_ckpt_state *s = tt_ckpt_get_state(c);
 	double t0 = tt_now();
-	TT_TRY(tt_trainer_validate(t, rows, &sum, &valid));
-	if (!valid) {
+	TT_TRY(tt_ckpt_load(c, r->saved->tensors, r->saved->n, exclude, tt_saved_write, r->saved));
+	int64_t step = 0, updates = 0, skips = 0;
+	if (!(exclude & TT_CKPT_TRAIN_STATE)) {
+		step = s->step;
+		skips = s->skips;
+		updates = exclude & TT_CKPT_OPTIMIZER ? 0 : s->updates;
+		r->tokens_seen = s->tokens_seen;
+		if (!(exclude & TT_CKPT_DATALOADER)) {
+			tt_data_cursor cur = { s->data.step, s->data.context_length, s->data.tokens_per_step, s->data.fingerprint };
+			int64_t at;
+			TT_TRY(tt_data_restore(tt_trainer_data(r->trainer), &cur, &at));
+		}
+		const tt_schedule *now = &r->o.schedule;
+		if (!(exclude & TT_CKPT_LR_SCHEDULER) && (now->warmup != s->schedule.warmup || now->total != s->schedule.total || now->decay != s->schedule.decay))
+			tt_log(TT_LOG_WARN, "the schedule is the config's: warmup %lld, total %lld, decay %lld steps; the checkpoint's was %lld, %lld, %lld",
+			       (long long)now->warmup, (long long)now->total, (long long)now->decay, (long long)s->schedule.warmup, (long long)s->schedule.total,
+			       (long long)s->schedule.decay);
+	}
+	TT_TRY(tt_trainer_resume(r->trainer, step, updates, skips));
+	r->last_saved = step;
+	tt_log(TT_LOG_INFO, "resumed from %s at step %lld (%.1f s)", tt_ckpt_dir(c), (long long)step, tt_now() - t0);
+	return TT_OK;
+}
+
+static void before_update(void *ctx)
+{
+	tt_ckpt_before_update(ctx);
+}
+
+static tt_status open_checkpoints(tt_run *r)
+{
+	const tt_config *cfg = r->cfg;
+	if (!cfg->checkpoint.enable)
+		return TT_OK;
+	const char *folder = tt_arena_printf(r->arena, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
+	TT_TRY(tt_saved_new(r->arena, r->trainer, &r->saved));
+	TT_TRY(resume(r, folder));
+	if (cfg->checkpoint.load_only)
+		return TT_OK;
+	tt_ckpt_options w = {
+		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, .async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED,
+		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = cfg->model.hf_config[0] ? cfg->model.hf_config : r->o.weights,
+		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
+	};
+	TT_TRY(tt_ckpt_writer_create(&w, &r->writer));
+	tt_trainer_set_before_update(r->trainer, before_update, r->writer);
+	return TT_OK;
+}
+
+static tt_status open_run(tt_run *r)
+{
+	const tt_config *cfg = r->cfg;
+	TT_TRY(tt_run_options_from_config(r->arena, cfg, &r->o));
+	tt_buf b = { 0 };
+	tt_config_print(cfg, &b);
+	r->config_text = tt_arena_strdup(r->arena, b.s ? b.s : "");
+	tt_buf_fini(&b);
+	tt_buf passes = { 0 };
+	r->o.dump_out = &passes;
+	tt_status s = tt_trainer_create(&r->o, &r->trainer);
+	if (passes.s && r->io.print)
+		r->io.print(passes.s);
+	tt_buf_fini(&passes);
+	TT_TRY(s);
+	TT_TRY(open_checkpoints(r));
+	static const tt_metrics_mode modes[] = { TT_METRICS_AUTO, TT_METRICS_LIVE, TT_METRICS_PLAIN, TT_METRICS_OFF };
+	tt_metrics_options m = {
+		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .steps = cfg->training.steps, .log_freq = cfg->metrics.log_freq,
+		.mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
+	};
+	if (r->io.console)
+		m.console = *r->io.console;
+	r->metrics = tt_metrics_open(&m);
+	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
+	r->sum.valid_documents = d.valid_documents;
+	r->sum.valid_tokens = d.valid_tokens;
+	log_start(r);
+	dump(r);
+	r->last_save_time = r->last_step_end = tt_now();
+	return TT_OK;
+}
+
+tt_status tt_run_open(const tt_config *cfg, const tt_run_io *io, tt_run **out)
+{
+	tt_run *r = calloc(1, sizeof *r);
+	TT_ASSERT(r, "out of memory");
+	r->arena = tt_arena_create("run");
+	r->cfg = cfg;
+	r->io = *io;
+	r->last_saved = -1;
+	r->sum.valid_bits = __builtin_nan("");
+	tt_status s = open_run(r);
+	if (s != TT_OK) {
+		tt_run_close(r);
+		TT_TRY(s);
+	}
+	*out = r;
+	return TT_OK;
+}
+
+void tt_run_close(tt_run *r)
+{
+	if (!r)
+		return;
+	tt_ckpt_writer_destroy(r->writer);
+	tt_metrics_close(r->metrics);
+	tt_trainer_destroy(r->trainer);
+	tt_arena_destroy(r->arena);
+	free(r);
+}
+
+/* ---- saving ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* What a finished save has to say; a failed one stops the run if the config says so. */
+static tt_status save_result(tt_run *r, tt_status s, bool done, const tt_ckpt_result *res)
+{
+	if (s != TT_OK) {
+		if (r->cfg->checkpoint.on_error == TT_CFG_ON_ERROR_STOP)
+			TT_TRY(s);
+		tt_log(TT_LOG_WARN, "save failed: %s; training goes on without it (checkpoint.on_error)", tt_error_text());
+		tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "save_failed", tt_error_text(), NULL, 0);
+		return TT_OK;
+	}
+	if (!done)
+		return TT_OK;
+	r->last_saved = res->step;
+	tt_metrics_scalar x[] = { { "bytes", (double)res->bytes }, { "save_seconds", res->seconds }, { "stall_seconds", res->stall_seconds } };
+	tt_log(TT_LOG_INFO, "saved step %lld: %.1f MiB in %.2f s, training waited %.3f s", (long long)res->step, (double)res->bytes / (double)TT_MIB, res->seconds,
+	       res->stall_seconds);
+	tt_metrics_log_event(r->metrics, res->step, "save", "checkpoint", x, TT_COUNT(x));
+	return TT_OK;
+}
+
+static tt_status poll_save(tt_run *r, bool wait)
+{
+	if (!r->writer)
+		return TT_OK;
+	bool done = false;
+	tt_ckpt_result res;
+	tt_status s = wait ? tt_ckpt_wait(r->writer, &done, &res) : tt_ckpt_poll(r->writer, &done, &res);
+	return save_result(r, s, done, &res);
+}
+
+static tt_status begin_save(tt_run *r, bool model_only)
+{
+	double t0 = tt_now();
+	TT_TRY(poll_save(r, true)); /* one at a time */
+	const tt_schedule *sc = &r->o.schedule;
+	static const char *const types[] = { "linear", "sqrt", "cosine" };
+	tt_data_cursor cur = tt_data_save(tt_trainer_data(r->trainer), tt_trainer_steps(r->trainer));
+	tt_ckpt_state st = {
+		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
+		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
+		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint },
+		.schedule = { sc->warmup, sc->total, sc->decay, types[sc->type], sc->min_factor }, .config = r->config_text,
+	};
+	tt_st_dtype dtype = model_only && r->cfg->checkpoint.export_dtype == TT_CFG_EXPORT_BFLOAT16 ? TT_ST_BF16 : TT_ST_F32;
+	tt_status s = tt_ckpt_save_begin(r->writer, &st, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype);
+	r->last_save_time = tt_now();
+	r->save_seconds += r->last_save_time - t0;
+	return save_result(r, s, false, NULL);
+}
+
+/* After step `step`: is a save due by count, by time, as the first? */
+static bool save_due(const tt_run *r, int64_t step)
+{
+	const tt_config *cfg = r->cfg;
+	if (!r->writer)
+		return false;
+	if (step % cfg->checkpoint.interval == 0 || (step == 1 && cfg->checkpoint.enable_first_step_checkpoint))
+		return true;
+	return cfg->checkpoint.interval_minutes > 0 && tt_now() - r->last_save_time >= 60 * cfg->checkpoint.interval_minutes;
+}
+
+tt_status tt_run_save(tt_run *r)
+{
+	if (!r->writer)
+		TT_FAIL(TT_ERR_USAGE, "nothing is saved: checkpoint.enable is false, or checkpoint.load_only true");
+	TT_TRY(begin_save(r, false));
+	return poll_save(r, true);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Norms of groups of gradients and parameters, on request: read back and summed in double. */
+static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
+{
+	const tt_config *cfg = r->cfg;
+	tt_exec *e = tt_trainer_exec(r->trainer);
+	int64_t n;
+	const tt_slot *states = tt_exec_states(e, &n);
+	int k = 0;
+	for (int g = 0; g < cfg->metrics.norm_groups.n && k + 2 <= cap; g++)
+		for (int grad = 1; grad >= 0; grad--) {
+			double sum = 0;
+			for (int64_t i = 0; i < n; i++)
+				if (states[i].trainable && states[i].source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[g], states[i].name))
+					sum += tt_state_square_sum(r->trainer, states[i].name, grad);
+			out[k++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "norm/%s/%s", grad ? "grad" : "param", cfg->metrics.norm_groups.items[g]),
+							__builtin_sqrt(sum) };
+		}
+	return k;
+}
+
+static void record_step(tt_run *r, const tt_step_report *s)
+{
+	double now = tt_now(), seconds = now - r->last_step_end;
+	tt_metrics_scalar extra[64];
+	tt_mark mark = tt_arena_push(r->arena);
+	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
+	double flops = 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs);
+	tt_metrics_step m = {
+		.step = s->step, .loss = s->loss, .loss_max = s->loss_max, .grad_norm = s->grad_norm, .lr = s->lr, .tokens = s->tokens,
+		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = (double)s->tokens / s->seconds, .flops_per_s = flops / s->seconds,
+		.mfu = tt_run_mfu(r->trainer, &r->o, flops / s->seconds, s->step > 1), .seconds = seconds, .data_seconds = s->data_seconds,
+		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
+		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,
+		.memory_resident = tt_memory_resident(), .skipped = s->skipped, .extra = extra,
+		.nextra = logged ? group_norms(r, extra, TT_COUNT(extra)) : 0,
+	};
+	tt_metrics_log_step(r->metrics, &m);
+	tt_arena_pop(r->arena, mark);
+	r->last_step_end = tt_now();
+	r->save_seconds = r->validate_seconds = 0;
+}
+
+tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
+{
+	const tt_config *cfg = r->cfg;
+	int64_t rows = cfg->validation.steps > 0 && !whole ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(r->trainer)) : 0;
+	double t0 = tt_now(), sum;
+	TT_TRY(tt_trainer_validate(r->trainer, rows, &sum, valid));
+	*loss = *valid ? sum / (double)*valid : __builtin_nan("");
+	r->validate_seconds += tt_now() - t0;
+	if (!*valid) {
 		tt_log(TT_LOG_WARN, "validation has no tokens");
 		return TT_OK;
 	}
-	io->valid_bits = sum / ln2;
-	io->valid_predicted = valid;
-	tt_log(TT_LOG_INFO, "step %6lld  validation loss %.4f  bits per token %.4f  (%lld tokens, %.1f s)", (long long)step, sum / (double)valid,
-	       io->valid_bits / (double)valid, (long long)valid, tt_now() - t0);
+	r->sum.valid_bits = sum / ln2;
+	r->sum.valid_predicted = *valid;
+	tt_metrics_validation v = { .step = tt_trainer_steps(r->trainer), .loss = *loss, .bits_per_token = *loss / ln2, .tokens = *valid, .seconds = tt_now() - t0 };
+	tt_metrics_log_validation(r->metrics, &v);
 	return TT_OK;
 }
 
-static tt_status loop(tt_trainer *t, const tt_config *cfg, tt_train_io *io)
+tt_status tt_run_step(tt_run *r, tt_step_report *out)
 {
-	int64_t steps = cfg->training.steps;
-	double tokens = 0, seconds = 0;
-	for (int64_t s = 1; s <= steps; s++) {
-		tt_step_report r;
-		tt_status st = tt_trainer_step(t, &r);
+	const tt_config *cfg = r->cfg;
+	tt_step_report s;
+	TT_TRY(tt_trainer_step(r->trainer, &s));
+	r->tokens_seen += s.tokens;
+	r->sum.steps = s.step;
+	r->sum.tokens = r->tokens_seen;
+	r->sum.loss = s.loss;
+	record_step(r, &s);
+	TT_TRY(poll_save(r, false));
+	bool last = s.step >= cfg->training.steps;
+	if (!last && save_due(r, s.step))
+		TT_TRY(begin_save(r, false));
+	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0)) {
+		double loss;
+		int64_t valid;
+		TT_TRY(tt_run_validate(r, last && r->io.valid_whole, &loss, &valid));
+	}
+	*out = s;
+	return TT_OK;
+}
+
+tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
+{
+	const tt_config *cfg = r->cfg;
+	int stop = 0;
+	while (tt_trainer_steps(r->trainer) < cfg->training.steps && !stop) {
+		tt_step_report s;
+		tt_status st = tt_run_step(r, &s);
 		if (st == TT_ERR_STOP) {
-			tt_log(TT_LOG_INFO, "the text ends after step %lld (data.repeat = false)", (long long)s - 1);
-			steps = s - 1;
-		} else {
-			TT_TRY(st);
-			tokens += (double)r.tokens;
-			seconds += r.seconds;
-			if (s == 1 || s == steps || s % cfg->metrics.log_freq == 0) {
-				tt_log(TT_LOG_INFO, "step %6lld  loss %8.4f  grad_norm %8.4f  lr %.3e  %8.0f tokens/s", (long long)s, r.loss, r.grad_norm, r.lr,
-				       tokens / seconds);
-				tokens = seconds = 0;
-			}
-		}
-		bool last = s >= steps;
-		if (cfg->validation.enable && (s == 1 || last || s % cfg->validation.freq == 0))
-			TT_TRY(validate(t, cfg, TT_MIN(s, steps), last, io));
-		if (last)
+			tt_log(TT_LOG_INFO, "the text ends after step %lld (data.repeat = false)", (long long)tt_trainer_steps(r->trainer));
 			break;
+		}
+		TT_TRY(st);
+		stop = r->io.stop ? (int)*r->io.stop : 0;
 	}
-	return TT_OK;
-}
-
-tt_status tt_train_run(const tt_config *cfg, tt_train_io *io)
-{
-	tt_arena *a = tt_arena_create("run");
-	tt_run_options o;
-	tt_trainer *t = NULL;
-	io->valid_bits = __builtin_nan("");
-	tt_status s = tt_run_options_from_config(a, cfg, &o);
-	tt_buf passes = { 0 };
-	if (s == TT_OK) {
-		o.dump_out = &passes;
-		s = tt_trainer_create(&o, &t);
+	int64_t step = tt_trainer_steps(r->trainer);
+	if (r->writer) {
+		bool whole = !stop; /* a run that ended may leave the model alone; one that was stopped goes on later */
+		TT_TRY(poll_save(r, true));
+		if (r->last_saved != step || (whole && cfg->checkpoint.last_save_model_only))
+			TT_TRY(begin_save(r, whole && cfg->checkpoint.last_save_model_only));
+		TT_TRY(poll_save(r, true));
 	}
-	if (passes.s && io->print)
-		io->print(passes.s);
-	tt_buf_fini(&passes);
-	if (s == TT_OK) {
-		tt_data_info d = tt_data_describe(tt_trainer_data(t));
-		io->valid_documents = d.valid_documents;
-		io->valid_tokens = d.valid_tokens;
-		log_start(t, &o, cfg, io);
-		s = dump(t, cfg, io);
-	}
-	if (s == TT_OK)
-		s = loop(t, cfg, io);
-	if (s == TT_OK && cfg->profiling.enable && io->print) {
+	if (cfg->profiling.enable && r->io.print) {
 		tt_buf b = { 0 };
-		tt_exec_print_profile(tt_trainer_exec(t), &b);
-		io->print(b.s ? b.s : "");
+		tt_metrics_pause(r->metrics);
+		tt_exec_print_profile(tt_trainer_exec(r->trainer), &b);
+		r->io.print(b.s ? b.s : "");
 		tt_buf_fini(&b);
 	}
-	tt_trainer_destroy(t);
-	tt_arena_destroy(a);
-	TT_TRY(s);
+	*out = r->sum;
+	if (stop)
+		TT_FAIL(TT_ERR_STOP, "stopped by signal %d after step %lld%s", stop, (long long)step, r->writer ? ", saved" : "; nothing is saved (checkpoint.enable)");
 	return TT_OK;
 }

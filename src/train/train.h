@@ -8,9 +8,12 @@
 #ifndef TT_TRAIN_H
 #define TT_TRAIN_H
 
+#include <signal.h>
+
 #include "config/config.h"
 #include "data/data.h"
 #include "exec/exec.h"
+#include "metrics/hashes.h"
 #include "model/model.h"
 
 /* ---- options: what a run is, free of where it was written ------------------------------------------------------------------------- */
@@ -48,6 +51,7 @@ typedef struct tt_run_options {
 	const char *weights;   /* safetensors to start from; NULL: initial values by rule */
 	tt_strings dump_after; /* passes whose result is printed into *dump_out */
 	tt_buf *dump_out;
+	tt_hashes_options record; /* hashes of what the run computes, for `titan diff` */
 } tt_run_options;
 
 /* Reads a config into run options: flavor or config.json, overrides, data, everything. Checks what needs several keys at once. */
@@ -58,6 +62,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 typedef struct tt_step_report {
 	int64_t step;      /* from 1 */
 	double loss;       /* mean over valid tokens */
+	double loss_max;   /* the worst row's mean */
 	double grad_norm;  /* before clipping */
 	double lr;
 	int64_t tokens, valid;
@@ -73,6 +78,15 @@ typedef struct tt_trainer tt_trainer;
 tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
 void tt_trainer_destroy(tt_trainer *t);
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out) TT_CHECKED;
+int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */
+/* After the states were written from outside: steps done and updates made so far; makes what is derived from the parameters. */
+tt_status tt_trainer_resume(tt_trainer *t, int64_t steps, int64_t updates, int64_t skips) TT_CHECKED;
+int64_t tt_trainer_updates(const tt_trainer *t); /* what Adam's bias correction counts: steps that were not skipped */
+int64_t tt_trainer_skips(const tt_trainer *t);   /* in a row */
+/* Called right before any state changes, on the trainer's thread. NULL: nothing. */
+void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx);
+/* dtype (a tt_st_dtype) in which parameter i of tt_trainer_params' order was imported; -1: it was not. By name. */
+int tt_trainer_imported(const tt_trainer *t, const char *name);
 /* Sum of token losses and number of valid tokens over the first `max_rows` validation rows (0: all). */
 tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum, int64_t *valid) TT_CHECKED;
 /* One evaluation cell on given tokens (at most eval_tokens): sum of losses. With output_logits, logits and token losses are the outputs
@@ -91,16 +105,37 @@ int64_t tt_trainer_params(const tt_trainer *t);
 /* The graph with REDUCE (loss, norm, clip) and OPT (update) appended; `hyper` inputs are written by the loop. */
 tt_status tt_optim_build(const tt_graph *g, const tt_optim_options *o, tt_arena *a, tt_graph **out) TT_CHECKED;
 
-/* The whole run of a config with its log: start-up trace, steps, validations. What debug.dump asks for goes to `print`. `parse_seconds`:
- * what reading the config took. */
-typedef struct tt_train_io {
-	void (*print)(const char *text);
-	double parse_seconds;
-	bool valid_whole;            /* the last validation takes all held-out files, whatever validation.steps says */
-	/* out: of the last validation; NaN, 0: there was none */
-	double valid_bits;           /* that all predicted tokens cost */
+/* ---- a run: a trainer with its log, metrics and checkpoints ------------------------------------------------------------------------ */
+
+struct tt_metrics_console;
+typedef struct tt_run_io {
+	void (*print)(const char *text); /* dumps and profiles; NULL: dropped */
+	double parse_seconds;            /* that reading the config took, for the start-up trace */
+	bool valid_whole;                /* the last validation takes all held-out files, whatever validation.steps says */
+	const struct tt_metrics_console *console; /* of a live line; NULL: plain lines */
+	/* A signal's number once the run is asked to save and end; polled once a step. NULL: never. */
+	const volatile sig_atomic_t *stop;
+} tt_run_io;
+
+typedef struct tt_run_summary {
+	int64_t steps, tokens;
+	double loss;            /* of the last step */
+	double valid_bits;      /* that all predicted held-out tokens cost at the last validation; NaN: there was none */
 	int64_t valid_predicted, valid_tokens, valid_documents;
-} tt_train_io;
-tt_status tt_train_run(const tt_config *cfg, tt_train_io *io) TT_CHECKED;
+} tt_run_summary;
+
+typedef struct tt_run tt_run;
+/* Builds the trainer, resumes from the latest checkpoint if there is one, opens metrics. `cfg` and what `io` points to are borrowed. */
+tt_status tt_run_open(const tt_config *cfg, const tt_run_io *io, tt_run **out) TT_CHECKED;
+void tt_run_close(tt_run *r); /* waits for a save in progress; accepts NULL */
+/* One step, its log and metrics, and the save and validation that are due. TT_ERR_STOP: the text has ended. */
+tt_status tt_run_step(tt_run *r, tt_step_report *out) TT_CHECKED;
+/* Mean loss over the first validation.steps batches, or over all that is held out. */
+tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid) TT_CHECKED;
+/* Saves now and waits for it. Needs checkpoint.enable. */
+tt_status tt_run_save(tt_run *r) TT_CHECKED;
+/* Steps until training.steps, the text's end, or a signal (TT_ERR_STOP, after a save). */
+tt_status tt_run_loop(tt_run *r, tt_run_summary *out) TT_CHECKED;
+tt_trainer *tt_run_trainer(tt_run *r);
 
 #endif

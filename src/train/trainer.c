@@ -12,11 +12,19 @@ struct tt_trainer {
 	tt_builder *model, *eval_model;
 	tt_graph *train, *eval;
 	tt_exec *exec;
+	tt_hashes *hashes;     /* NULL: nothing is recorded */
 	tt_data *data;
 	tt_step *step_rows, *valid_rows;
 	tt_batch *batch;
 	int64_t step;          /* steps done */
+	int64_t updates;       /* of them, not skipped */
 	int64_t skips;         /* skipped in a row */
+	int *imported;         /* [nparams] tt_st_dtype, -1 */
+	tt_slot *nll;          /* [loss_chunks] token losses of B */
+	float *nll_values;     /* [t_max] */
+	double *nll_doubles;
+	void (*before_update)(void *ctx);
+	void *before_ctx;
 	int64_t rows_per_mb;
 	tt_startup startup;
 };
@@ -26,6 +34,35 @@ tt_data *tt_trainer_data(tt_trainer *t) { return t->data; }
 const tt_graph *tt_trainer_graph(const tt_trainer *t) { return t->train; }
 const tt_graph *tt_trainer_model(const tt_trainer *t) { return t->model->g; }
 const tt_startup *tt_trainer_startup(const tt_trainer *t) { return &t->startup; }
+
+int64_t tt_trainer_steps(const tt_trainer *t) { return t->step; }
+int64_t tt_trainer_updates(const tt_trainer *t) { return t->updates; }
+int64_t tt_trainer_skips(const tt_trainer *t) { return t->skips; }
+
+void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx)
+{
+	t->before_update = fn;
+	t->before_ctx = ctx;
+}
+
+int tt_trainer_imported(const tt_trainer *t, const char *name)
+{
+	for (int64_t i = 0; i < t->model->nparams; i++)
+		if (!strcmp(t->model->params[i].name, name))
+			return t->imported[i];
+	return -1;
+}
+
+tt_status tt_trainer_resume(tt_trainer *t, int64_t steps, int64_t updates, int64_t skips)
+{
+	tt_cell cell = { .first = true };
+	if (tt_exec_has(t->exec, TT_SEG_PREP))
+		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
+	t->step = steps;
+	t->updates = updates;
+	t->skips = skips;
+	return TT_OK;
+}
 
 int64_t tt_trainer_params(const tt_trainer *t)
 {
@@ -104,6 +141,7 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 			dims[d] = v->dim[d].n;
 		if ((s = tt_st_get(st, p->name, &x)) != TT_OK || (s = tt_st_expect(x, v->ndim, dims)) != TT_OK)
 			break;
+		t->imported[i] = (int)x->dtype;
 		enum { BLOCK = 1 << 14 };
 		for (int64_t at = 0; at < x->count && s == TT_OK; at += BLOCK) {
 			int64_t n = TT_MIN((int64_t)BLOCK, x->count - at);
@@ -117,6 +155,42 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 	tt_st_close(st);
 	TT_TRY(s);
 	return TT_OK;
+}
+
+/* ---- hashes ----------------------------------------------------------------------------------------------------------------------------- */
+
+static tt_status open_hashes(tt_trainer *t)
+{
+	const tt_run_options *o = &t->o;
+	if (!o->record.folder)
+		return TT_OK;
+	TT_TRY(tt_hashes_open(&o->record, &t->hashes));
+	tt_hashes_facts(t->hashes,
+		tt_arena_printf(t->arena, "model_graph = \"%016llx\"\ntraining_graph = \"%016llx\"\nnumerics = \"%s\"\ncompute = \"%s\"\nkernels = \"%s\"\n"
+			"isa = \"%s\"\nthreads = %d\nseed = %llu\ndata_seed = %llu\ntokens_per_step = %lld\ntokens_per_microbatch = %lld\ncontext_length = %lld\n",
+			(unsigned long long)tt_graph_hash(t->model->g), (unsigned long long)tt_graph_hash(t->train),
+			o->exec.numerics == TT_EXACT ? "exact" : "fast", tt_dtype_name(o->compute), o->exec.kernels_ref ? "ref" : "fast",
+			tt_isa_name(o->exec.isa), TT_MAX(o->exec.threads, 1), (unsigned long long)o->exec.seed, (unsigned long long)o->data.seed,
+			(long long)o->data.tokens_per_step, (long long)o->tokens_per_microbatch, (long long)o->data.context_length));
+	return TT_OK;
+}
+
+static uint64_t hash_bytes(const void *p, int64_t n) { return n ? tt_hash64(p, (size_t)n, 0) : 0; }
+
+/* Data first, then what came of them. NULL: before the first step. */
+static tt_status record_state(tt_trainer *t, const tt_step_report *r)
+{
+	if (!t->hashes)
+		return TT_OK;
+	const tt_step *s = t->step_rows;
+	tt_hashes_extra x[] = {
+		{ "data.ids", r ? hash_bytes(s->ids, s->T * (int64_t)sizeof *s->ids) : 0 },
+		{ "data.labels", r ? hash_bytes(s->labels, s->T * (int64_t)sizeof *s->labels) : 0 },
+		{ "data.seq_table", r ? hash_bytes(s->seq_table, (s->nsequences + 1) * (int64_t)sizeof *s->seq_table) : 0 },
+		{ "loop.lr", r ? hash_bytes(&r->lr, sizeof r->lr) : 0 },
+		{ "loop.skipped", r ? r->skipped : 0 },
+	};
+	return tt_hashes_state(t->hashes, t->exec, x, TT_COUNT(x));
 }
 
 static tt_status setup(tt_trainer *t)
@@ -133,7 +207,11 @@ static tt_status setup(tt_trainer *t)
 	tt_graph *init;
 	TT_TRY(build(t, &init));
 	double t2 = tt_now();
-	TT_TRY(tt_exec_create(&o->exec, &t->exec));
+	TT_TRY(open_hashes(t));
+	tt_exec_options with_probe = o->exec;
+	if (t->hashes)
+		with_probe.probe = tt_hashes_probe(t->hashes);
+	TT_TRY(tt_exec_create(&with_probe, &t->exec));
 	TT_TRY(tt_exec_add_graph(t->exec, init));
 	TT_TRY(tt_exec_add_graph(t->exec, t->train));
 	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
@@ -141,12 +219,21 @@ static tt_status setup(tt_trainer *t)
 	double t3 = tt_now();
 	TT_TRY(tt_exec_reserve(t->exec));
 	double t4 = tt_now();
+	t->nll = TT_NEWN(t->arena, tt_slot, o->loss_chunks);
+	for (int i = 0; i < o->loss_chunks; i++)
+		TT_TRY(tt_exec_output(t->exec, TT_SEG_B, tt_arena_printf(t->arena, "loss.%d.nll", i), &t->nll[i]));
+	t->nll_values = TT_NEWN(t->arena, float, o->tokens_per_microbatch);
+	t->nll_doubles = TT_NEWN(t->arena, double, o->tokens_per_microbatch);
+	t->imported = TT_NEWN(t->arena, int, t->model->nparams);
+	for (int64_t i = 0; i < t->model->nparams; i++)
+		t->imported[i] = -1;
 	tt_cell cell = { .first = true };
 	TT_TRY(tt_exec_run(t->exec, TT_SEG_INIT, &cell));
 	if (o->weights)
 		TT_TRY(load_weights(t, o->weights));
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
+	TT_TRY(record_state(t, NULL));
 	double jit = tt_exec_jit_seconds(t->exec);
 	t->startup = (tt_startup){ .data = t1 - t0, .build = t2 - t1, .compile = t3 - t2 - jit, .jit = jit, .allocate = t4 - t3, .init = tt_now() - t4 };
 	return TT_OK;
@@ -174,6 +261,7 @@ void tt_trainer_destroy(tt_trainer *t)
 	if (!t)
 		return;
 	tt_exec_destroy(t->exec);
+	tt_hashes_close(t->hashes);
 	tt_data_close(t->data);
 	tt_arena_destroy(t->arena);
 	free(t);
@@ -230,6 +318,29 @@ static tt_status read_acc(tt_trainer *t, const char *name, double *out)
 	return TT_OK;
 }
 
+/* The worst mean loss of a row of the microbatch just run, at least `worst`. Sums are in order of tokens, in double. */
+static tt_status worst_row(tt_trainer *t, const tt_batch *b, double *worst)
+{
+	int64_t context = t->o.data.context_length;
+	for (int i = 0; i < t->o.loss_chunks; i++) {
+		int64_t at = t->nll[i].dim[0].base, n = TT_MIN(t->nll[i].dim[0].n, b->T - at);
+		if (n > 0)
+			TT_TRY(tt_tensor_read(t->exec, &t->nll[i], 0, t->o.exec.f64 ? (void *)(t->nll_doubles + at) : (void *)(t->nll_values + at), n));
+	}
+	for (int64_t row = 0; row < b->T; row += context) {
+		double sum = 0;
+		int64_t valid = 0;
+		for (int64_t k = row; k < TT_MIN(row + context, b->T); k++)
+			if (b->labels[k] != TT_IGNORE) {
+				sum += t->o.exec.f64 ? t->nll_doubles[k] : (double)t->nll_values[k];
+				valid++;
+			}
+		if (valid && !(sum / (double)valid <= *worst))
+			*worst = sum / (double)valid;
+	}
+	return TT_OK;
+}
+
 /* Forward and backward of every microbatch of step `index` (from 0), then REDUCE. Zero valid tokens: nothing is run. */
 static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r)
 {
@@ -238,6 +349,7 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 	TT_TRY(tt_data_step(t->data, index, s));
 	r->tokens = s->T;
 	r->valid = s->nvalid;
+	r->loss_max = __builtin_nan("");
 	r->data_seconds = tt_now() - t0;
 	if (!s->nvalid)
 		return TT_OK;
@@ -253,9 +365,11 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
 		double t2 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_B, &cell));
+		double t3 = tt_now();
+		TT_TRY(worst_row(t, t->batch, &r->loss_max));
 		r->data_seconds += t1 - t0;
 		r->forward_seconds += t2 - t1;
-		r->backward_seconds += tt_now() - t2;
+		r->backward_seconds += t3 - t2;
 	}
 	t0 = tt_now();
 	tt_cell cell = { .step = index + 1 };
@@ -324,6 +438,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	double t0 = tt_now();
 	const tt_optim_options *o = &t->o.optim;
 	r.lr = o->lr * tt_schedule_factor(&t->o.schedule, t->step);
+	if (t->hashes)
+		TT_TRY(tt_hashes_begin_step(t->hashes, r.step));
 	char beyond[512] = "", why[512];
 	tt_status ran = accumulate_step(t, t->step, &r);
 	if (ran == TT_ERR_NUMERIC) { /* `exact` met operands that it cannot sum: there is no loss and no gradient */
@@ -348,14 +464,18 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	} else {
 		t->skips = 0;
 		double t1 = tt_now();
-		double hyper[4] = { r.lr, 1 - power(o->beta1, r.step), 1 - power(o->beta2, r.step), 0 };
+		t->updates++;
+		double hyper[4] = { r.lr, 1 - power(o->beta1, t->updates), 1 - power(o->beta2, t->updates), 0 };
 		TT_TRY(write_real(t, "hyper", hyper, 4));
-		tt_cell cell = { .step = r.step };
+		if (t->before_update)
+			t->before_update(t->before_ctx);
+		tt_cell cell = { .step = t->updates };
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
 			TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 		r.optim_seconds += tt_now() - t1;
 	}
+	TT_TRY(record_state(t, &r));
 	t->step++;
 	r.seconds = tt_now() - t0;
 	*out = r;

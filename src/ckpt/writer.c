@@ -1,0 +1,344 @@
+/* writer.c: saving. A save is a job: planned by the caller, run by a thread of its own, or in place where saving is synchronous. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ckpt/internal.h"
+
+enum { TEXT_BYTES = 2048 };
+
+typedef struct job {
+	tt_arena *arena;
+	tt_ckpt_writer *w;
+	ckpt_pack pack;
+	ckpt_manifest manifest;
+	const char *tmp; /* the folder in the making */
+	double begun;
+	tt_ckpt_result result;
+	tt_status status;
+	char text[TEXT_BYTES];
+	tt_status copy_status; /* of a copy that an update made */
+	char copy_text[TEXT_BYTES];
+	_Atomic bool done;
+} job;
+
+struct tt_ckpt_writer {
+	tt_arena *arena;
+	tt_ckpt_options o;
+	ckpt_small *carried;
+	int64_t ncarried;
+	tt_ckpt_carried *config;
+	tt_region staging;
+	pthread_mutex_t lock; /* for `moved` alone */
+	pthread_cond_t moved; /* a block was read, or the job failed */
+	pthread_t thread;
+	job *job;             /* NULL: none in progress */
+};
+
+/* ---- one save, in the thread ------------------------------------------------------------------------------------------------ */
+
+static void progress(void *ctx)
+{
+	tt_ckpt_writer *w = ctx;
+	if (!atomic_load(&w->job->pack.hurry))
+		return;
+	pthread_mutex_lock(&w->lock);
+	pthread_cond_broadcast(&w->moved);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static tt_status room_check(const tt_ckpt_options *o, int64_t bytes)
+{
+	int64_t room = o->fs->space(o->fs, o->folder);
+	/* Some file systems do not say; then the writes will. */
+	if (room >= 0 && room < bytes)
+		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %.1f MiB, the disk has %.1f MiB left (checkpoint.keep_latest_k, job.dump_folder)", o->folder,
+			(double)bytes / (double)TT_MIB, (double)room / (double)TT_MIB);
+	return TT_OK;
+}
+
+static tt_status folder_write(job *j)
+{
+	const tt_fs *fs = j->w->o.fs;
+	double t0 = tt_now();
+	TT_TRY(ckpt_pack_write(&j->pack));
+	j->result.write_seconds = tt_now() - t0;
+	j->manifest.files = j->pack.listed;
+	j->manifest.nfiles = j->pack.nlisted;
+	tt_buf b = { 0 };
+	tt_status s = ckpt_manifest_print(&j->manifest, &b);
+	if (s == TT_OK)
+		s = tt_fs_write_file(fs, tt_arena_printf(j->arena, "%s/%s", j->tmp, CKPT_STATE), b.s, b.n);
+	const char *marker = s == TT_OK ? ckpt_marker(j->arena, b.s, b.n) : NULL;
+	tt_buf_fini(&b);
+	TT_TRY(s);
+	TT_TRY(tt_fs_write_file(fs, tt_arena_printf(j->arena, "%s/%s", j->tmp, CKPT_COMPLETE), marker, strlen(marker)));
+	TT_TRY(tt_fs_sync_folder(fs, j->tmp));
+	return TT_OK;
+}
+
+static tt_status save(job *j)
+{
+	const tt_ckpt_options *o = &j->w->o;
+	int64_t step = j->manifest.state.step;
+	TT_TRY(tt_fs_mkdirs(o->fs, o->folder));
+	ckpt_clean_stale(o->fs, o->folder);
+	TT_TRY(room_check(o, ckpt_pack_bytes(&j->pack)));
+	if (o->fs->mkdir(o->fs, j->tmp))
+		TT_FAIL(TT_ERR_IO, "%s: cannot create folder: %m", j->tmp);
+	tt_status s = folder_write(j);
+	if (s == TT_OK)
+		s = ckpt_publish(j->arena, o->fs, o->folder, j->tmp, step);
+	if (s != TT_OK) {
+		/* What it holds is of no use, and the disk may be full of it. The first error wins. */
+		tt_error_crumb(s, __FILE__, __LINE__);
+		memcpy(j->text, tt_error_text(), strlen(tt_error_text()) + 1);
+		if (tt_fs_exists(o->fs, j->tmp) && tt_fs_remove_folder(o->fs, j->tmp) != TT_OK)
+			tt_log(TT_LOG_WARN, "%s", tt_error_text());
+		TT_FAIL(s, "%s", j->text);
+	}
+	TT_TRY(ckpt_latest_write(j->arena, o->fs, o->folder, step));
+	j->result.seconds = tt_now() - j->begun;
+	ckpt_prune(o->fs, o->folder, step, o->keep_latest_k);
+	ckpt_clean_stale(o->fs, o->folder);
+	return TT_OK;
+}
+
+static void job_run(job *j)
+{
+	j->status = save(j);
+	if (j->status != TT_OK)
+		memcpy(j->text, tt_error_text(), strlen(tt_error_text()) + 1);
+	tt_ckpt_writer *w = j->w;
+	pthread_mutex_lock(&w->lock);
+	atomic_store(&j->pack.failed, j->status != TT_OK);
+	pthread_cond_broadcast(&w->moved);
+	pthread_mutex_unlock(&w->lock);
+	atomic_store(&j->done, true);
+}
+
+static void *thread_main(void *ctx)
+{
+	tt_thread_set(0, "checkpoint");
+	job_run(ctx);
+	return NULL;
+}
+
+/* ---- the caller's side -------------------------------------------------------------------------------------------------------- */
+
+tt_status tt_ckpt_writer_create(const tt_ckpt_options *o, tt_ckpt_writer **out)
+{
+	tt_arena *a = tt_arena_create("checkpoint");
+	tt_ckpt_writer *w = TT_NEW(a, tt_ckpt_writer);
+	w->arena = a;
+	w->o = *o;
+	w->o.fs = o->fs ? o->fs : &tt_fs_posix;
+	w->o.staging = o->staging ? o->staging : TT_CKPT_STAGING;
+	w->o.shard_bytes = o->shard_bytes ? o->shard_bytes : TT_CKPT_SHARD;
+	w->o.folder = tt_arena_strdup(a, o->folder);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->moved, NULL);
+	tt_status s = o->source ? ckpt_carry_read(a, w->o.fs, o->source, &w->carried, &w->ncarried, &w->config) : TT_OK;
+	if (s != TT_OK)
+		tt_ckpt_writer_destroy(w);
+	TT_TRY(s);
+	*out = w;
+	return TT_OK;
+}
+
+static void job_free(tt_ckpt_writer *w)
+{
+	tt_arena_destroy(w->job->arena);
+	w->job = NULL;
+}
+
+void tt_ckpt_writer_destroy(tt_ckpt_writer *w)
+{
+	if (!w)
+		return;
+	if (w->job) {
+		bool done;
+		tt_ckpt_result r;
+		if (tt_ckpt_wait(w, &done, &r) != TT_OK)
+			tt_log(TT_LOG_ERROR, "%s", tt_error_text());
+	}
+	tt_region_close(&w->staging);
+	pthread_cond_destroy(&w->moved);
+	pthread_mutex_destroy(&w->lock);
+	tt_arena_destroy(w->arena);
+}
+
+static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
+{
+	tt_ckpt_writer *w = j->w;
+	const tt_ckpt_options *o = &w->o;
+	tt_arena *a = j->arena;
+	ckpt_pack *p = &j->pack;
+	*p = (ckpt_pack){ .arena = a, .fs = o->fs, .dir = j->tmp, .read = o->read, .ctx = o->ctx, .progress = progress, .progress_ctx = w };
+	const char *index = NULL;
+	int64_t n;
+	ckpt_piece *pieces = ckpt_pieces(a, o->tensors, o->ntensors, false, dtype, &n);
+	for (int64_t i = 0; kind == TT_CKPT_FULL && i < n; i++)
+		pieces[i].out = pieces[i].in; /* masters are never rounded */
+	const char *word = n && ckpt_torch_dtype(pieces[0].out) ? ckpt_torch_dtype(pieces[0].out) : "float32";
+	ckpt_files_plan(a, "model", pieces, n, o->shard_bytes, &p->files, &p->nfiles, &p->cap_files, &index);
+	if (kind == TT_CKPT_FULL) {
+		pieces = ckpt_pieces(a, o->tensors, o->ntensors, true, dtype, &n);
+		if (n)
+			ckpt_files_plan(a, "optimizer", pieces, n, 0, &p->files, &p->nfiles, &p->cap_files, &index);
+	}
+	p->small = TT_NEWN(a, ckpt_small, w->ncarried + 2);
+	tt_buf b = { 0 };
+	tt_status s = tt_ckpt_config_json(o->model, word, w->config, &b);
+	if (s == TT_OK)
+		p->small[p->nsmall++] = (ckpt_small){ "config.json", tt_arena_strndup(a, b.s, b.n), b.n };
+	tt_buf_fini(&b);
+	TT_TRY(s);
+	if (index)
+		p->small[p->nsmall++] = (ckpt_small){ "model.safetensors.index.json", index, strlen(index) };
+	for (int64_t i = 0; i < w->ncarried; i++)
+		p->small[p->nsmall++] = w->carried[i];
+	ckpt_pack_init(p);
+	ckpt_manifest *m = &j->manifest;
+	m->model_only = kind == TT_CKPT_MODEL_ONLY;
+	m->imported = TT_NEWN(a, ckpt_imported, o->ntensors);
+	for (int64_t i = 0; i < o->ntensors; i++)
+		if (!o->tensors[i].optim)
+			m->imported[m->nimported++] = (ckpt_imported){ o->tensors[i].name, o->tensors[i].imported };
+	return TT_OK;
+}
+
+static tt_status thread_start(tt_ckpt_writer *w)
+{
+	/* Signals are for the program's own thread. */
+	sigset_t all, was;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	int r = pthread_create(&w->thread, NULL, thread_main, w->job);
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
+	if (r)
+		TT_FAIL(TT_ERR_MEMORY, "checkpoint: cannot start a thread: %s", strerror(r));
+	return TT_OK;
+}
+
+tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_kind kind, tt_st_dtype dtype)
+{
+	bool done;
+	tt_ckpt_result before;
+	TT_TRY(tt_ckpt_wait(w, &done, &before));
+	double t0 = tt_now();
+	tt_arena *a = tt_arena_create("save");
+	job *j = TT_NEW(a, job);
+	j->arena = a;
+	j->w = w;
+	j->begun = t0;
+	j->result.step = s->step;
+	j->manifest.state = *s;
+	j->manifest.state.schedule.type = tt_arena_strdup(a, s->schedule.type ? s->schedule.type : "");
+	j->manifest.state.config = tt_arena_strdup(a, s->config ? s->config : "");
+	j->tmp = tt_arena_printf(a, "%s/.tmp-%s-%d", w->o.folder, ckpt_step_name(a, s->step), (int)getpid());
+	tt_status st = plan(j, kind, dtype);
+	if (st == TT_OK) {
+		w->job = j;
+		j->result.bytes = ckpt_pack_bytes(&j->pack);
+		if (w->o.async)
+			st = thread_start(w);
+		else
+			job_run(j);
+	}
+	if (st != TT_OK) {
+		w->job = NULL;
+		tt_arena_destroy(a);
+		TT_TRY(st);
+	}
+	j->result.stall_seconds = tt_now() - t0;
+	/* In place, an error is this call's; the result of a success waits for poll. */
+	if (!w->o.async && j->status != TT_OK) {
+		tt_status failed = j->status;
+		tt_error_set(failed, __FILE__, __LINE__, "%s", j->text);
+		job_free(w);
+		TT_TRY(failed);
+	}
+	return TT_OK;
+}
+
+/* Copies blocks aside, from the back, as long as there is room and the writer has not come that far. */
+static void stage(tt_ckpt_writer *w, job *j)
+{
+	ckpt_pack *p = &j->pack;
+	if (!w->staging.p) {
+		tt_region r;
+		if (tt_region_open("staging", (size_t)(w->o.staging / TT_CKPT_BLOCK * TT_CKPT_BLOCK), &r) != TT_OK)
+			return; /* then the update waits */
+		w->staging = r;
+	}
+	p->staging = w->staging.p;
+	p->nslots = (int32_t)(w->staging.n / (size_t)TT_CKPT_BLOCK);
+	int64_t b = p->nblocks;
+	for (int64_t f = p->nfiles - 1; f >= 0; f--)
+		for (int64_t i = p->files[f].nblocks - 1; i >= 0; i--) {
+			b--;
+			if (p->used == p->nslots || atomic_load(&p->failed))
+				return;
+			uint8_t was = BLOCK_PENDING;
+			if (!atomic_compare_exchange_strong(&p->block[b], &was, BLOCK_TAKEN))
+				return; /* the writer's front */
+			int64_t lo = i * TT_CKPT_BLOCK, hi = TT_MIN(p->files[f].bytes, lo + TT_CKPT_BLOCK);
+			j->copy_status = ckpt_file_fill(&p->files[f], lo, hi, p->read, p->ctx, p->staging + (size_t)p->used * (size_t)TT_CKPT_BLOCK);
+			if (j->copy_status != TT_OK) {
+				memcpy(j->copy_text, tt_error_text(), strlen(tt_error_text()) + 1);
+				atomic_store(&p->failed, true);
+				return;
+			}
+			p->slot[b] = p->used++;
+			j->result.staged += hi - lo;
+			atomic_store(&p->block[b], BLOCK_STAGED);
+			atomic_fetch_sub(&p->unread, 1);
+		}
+}
+
+void tt_ckpt_before_update(tt_ckpt_writer *w)
+{
+	job *j = w->job;
+	if (!j || atomic_load(&j->pack.unread) == 0 || atomic_load(&j->pack.failed))
+		return;
+	double t0 = tt_now();
+	atomic_store(&j->pack.hurry, true);
+	stage(w, j);
+	pthread_mutex_lock(&w->lock);
+	while (atomic_load(&j->pack.unread) > 0 && !atomic_load(&j->pack.failed))
+		pthread_cond_wait(&w->moved, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	atomic_store(&j->pack.hurry, false);
+	j->result.stall_seconds += tt_now() - t0;
+}
+
+tt_status tt_ckpt_poll(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
+{
+	*done = w->job && atomic_load(&w->job->done);
+	if (*done)
+		TT_TRY(tt_ckpt_wait(w, done, out));
+	return TT_OK;
+}
+
+tt_status tt_ckpt_wait(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
+{
+	job *j = w->job;
+	*done = j != NULL;
+	if (!j)
+		return TT_OK;
+	if (w->o.async)
+		pthread_join(w->thread, NULL);
+	/* A failed copy made the writer give up: it is the cause. */
+	bool copy = j->copy_status != TT_OK;
+	tt_status s = copy ? j->copy_status : j->status;
+	if (s != TT_OK)
+		tt_error_set(s, __FILE__, __LINE__, "%s", copy ? j->copy_text : j->text);
+	else
+		*out = j->result;
+	job_free(w);
+	TT_TRY(s);
+	return TT_OK;
+}

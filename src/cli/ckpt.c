@@ -1,0 +1,178 @@
+/* ckpt.c: `titan ckpt inspect|verify|export`. */
+#include <stdio.h>
+
+#include "ckpt/ckpt.h"
+#include "cli/cli.h"
+
+static const char usage[] = "titan ckpt inspect DIR [--hash] | verify DIR | export DIR OUT [--dtype=float32|bfloat16|float16|imported]";
+
+/* A checkpoint, the latest of a run's folder, or any Hugging Face folder or safetensors file. */
+typedef struct opened {
+	tt_ckpt *ckpt; /* NULL: none of ours */
+	tt_st *plain;
+	const tt_st *st;
+} opened;
+
+static bool is_checkpoint(tt_arena *a, const char *dir) { return tt_fs_exists(&tt_fs_posix, tt_arena_printf(a, "%s/COMPLETE", dir)); }
+
+static tt_status open_any(tt_arena *a, const char *dir, opened *o)
+{
+	int64_t *steps, n = 0;
+	struct stat st;
+	if (is_checkpoint(a, dir))
+		TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &o->ckpt));
+	else if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+		TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
+	if (n)
+		TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &o->ckpt));
+	if (o->ckpt) {
+		o->st = tt_ckpt_headers(o->ckpt);
+		return TT_OK;
+	}
+	TT_TRY(tt_st_open(a, dir, &o->plain));
+	o->st = o->plain;
+	return TT_OK;
+}
+
+static tt_status print_tensors(tt_arena *a, const opened *o, bool hash)
+{
+	int64_t bytes = 0, count = 0;
+	int width = 8;
+	for (int64_t i = 0; i < tt_st_count(o->st); i++)
+		width = TT_MAX(width, (int)strlen(tt_st_at(o->st, i)->name));
+	printf("%-*s  %-5s %-18s %14s%s\n", width, "tensor", "dtype", "shape", "bytes", hash ? "  hash" : "");
+	for (int64_t i = 0; i < tt_st_count(o->st); i++) {
+		const tt_st_tensor *t = tt_st_at(o->st, i);
+		tt_buf shape = { 0 };
+		tt_buf_str(&shape, "[");
+		for (int d = 0; d < t->ndim; d++)
+			tt_buf_printf(&shape, "%s%lld", d ? ", " : "", (long long)t->dim[d]);
+		tt_buf_str(&shape, "]");
+		const char *text = tt_arena_strdup(a, shape.s);
+		tt_buf_fini(&shape);
+		printf("%-*s  %-5s %-18s %14lld", width, t->name, tt_st_dtype_name(t->dtype), text, (long long)t->bytes);
+		if (hash) {
+			uint64_t h;
+			TT_TRY(tt_ckpt_hash(NULL, t, &h));
+			printf("  %016llx", (unsigned long long)h);
+		}
+		printf("\n");
+		bytes += t->bytes;
+		count += t->count;
+	}
+	printf("%lld tensors, %lld elements, %.1f MiB\n", (long long)tt_st_count(o->st), (long long)count, (double)bytes / (double)TT_MIB);
+	return TT_OK;
+}
+
+static tt_status inspect(tt_arena *a, const char *dir, bool hash)
+{
+	opened o = { 0 };
+	TT_TRY(open_any(a, dir, &o));
+	if (o.ckpt) {
+		const tt_ckpt_state *s = tt_ckpt_get_state(o.ckpt);
+		printf("%s: step %lld, %s, %lld tokens seen, seed %llu\n", tt_ckpt_dir(o.ckpt), (long long)s->step,
+		       tt_ckpt_model_only(o.ckpt) ? "model alone" : "model and optimizer", (long long)s->tokens_seen, (unsigned long long)s->seed);
+	} else {
+		printf("%s: not of a run: no train_state.json\n", tt_st_path(o.plain));
+	}
+	tt_status s = print_tensors(a, &o, hash);
+	tt_st_close(o.plain);
+	return s;
+}
+
+static tt_status verify_one(tt_arena *a, const char *dir)
+{
+	tt_ckpt *c;
+	int64_t bytes;
+	double t0 = tt_now();
+	TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &c));
+	TT_TRY(tt_ckpt_verify(c, &bytes));
+	printf("%s: ok, step %lld, %.1f MiB checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, (double)bytes / (double)TT_MIB,
+	       tt_now() - t0);
+	return TT_OK;
+}
+
+static tt_status verify(tt_arena *a, const char *dir)
+{
+	int64_t *steps, n = 0;
+	tt_ckpt *latest;
+	if (is_checkpoint(a, dir))
+		return verify_one(a, dir);
+	TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
+	if (!n) /* says what is missing */
+		return verify_one(a, dir);
+	/* All of a run's, also after a damaged one: which are whole is what one wants to know then. */
+	tt_status first = TT_OK;
+	const char *text = NULL;
+	for (int64_t i = 0; i < n; i++) {
+		const char *one = tt_arena_printf(a, "%s/step-%08lld", dir, (long long)steps[i]);
+		tt_status s = verify_one(a, one);
+		if (s == TT_OK)
+			continue;
+		printf("%s: DAMAGED: %s\n", one, tt_error_text());
+		if (first == TT_OK)
+			text = tt_arena_strdup(a, tt_error_text());
+		first = first == TT_OK ? s : first;
+	}
+	if (first != TT_OK)
+		TT_FAIL(first, "%s", text);
+	TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &latest));
+	printf("latest: step %lld\n", (long long)tt_ckpt_get_state(latest)->step);
+	return TT_OK;
+}
+
+static tt_status export_dtype(const char *word, tt_st_dtype *out)
+{
+	static const struct { const char *word; tt_st_dtype dtype; } words[] = {
+		{ "float32", TT_ST_F32 }, { "bfloat16", TT_ST_BF16 }, { "float16", TT_ST_F16 }, { "imported", TT_ST_NDTYPES },
+	};
+	for (int i = 0; i < TT_COUNT(words); i++)
+		if (!strcmp(words[i].word, word)) {
+			*out = words[i].dtype;
+			return TT_OK;
+		}
+	TT_FAIL(TT_ERR_USAGE, "titan ckpt export: --dtype=%s: needs float32, bfloat16, float16 or imported", word);
+}
+
+static tt_status export_to(const char *dir, const char *out, const char *word)
+{
+	tt_st_dtype dtype;
+	TT_TRY(export_dtype(word, &dtype));
+	double t0 = tt_now();
+	TT_TRY(tt_ckpt_export(NULL, dir, out, dtype, 0));
+	printf("%s: written from %s as %s in %.1f s\n", out, dir, word, tt_now() - t0);
+	return TT_OK;
+}
+
+static tt_status run(tt_arena *a, int argc, const char *const *argv)
+{
+	const char *words[3] = { NULL, NULL, NULL }, *dtype = "imported";
+	bool hash = false, typed = false;
+	int n = 0;
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "--hash"))
+			hash = true;
+		else if (!strncmp(argv[i], "--dtype=", 8))
+			dtype = argv[i] + 8, typed = true;
+		else if (argv[i][0] == '-' || n == 3)
+			TT_FAIL(TT_ERR_USAGE, "titan ckpt: %s is not expected (%s)", argv[i], usage);
+		else
+			words[n++] = argv[i];
+	}
+	if (n == 2 && !strcmp(words[0], "inspect") && !typed)
+		return inspect(a, words[1], hash);
+	if (n == 2 && !strcmp(words[0], "verify") && !typed && !hash)
+		return verify(a, words[1]);
+	if (n == 3 && !strcmp(words[0], "export") && !hash)
+		return export_to(words[1], words[2], dtype);
+	TT_FAIL(TT_ERR_USAGE, "%s", usage);
+}
+
+tt_status tt_cmd_ckpt(int argc, const char *const *argv)
+{
+	tt_arena *a = tt_arena_create("cli");
+	tt_status s = run(a, argc, argv);
+	tt_arena_destroy(a);
+	TT_TRY(s);
+	return TT_OK;
+}

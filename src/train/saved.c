@@ -1,0 +1,65 @@
+/* saved.c: between the program's states and a checkpoint's tensors. */
+#include <stdio.h>
+
+#include "train/internal.h"
+
+tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
+{
+	int64_t n;
+	const tt_slot *states = tt_exec_states(tt_trainer_exec(t), &n);
+	tt_saved *s = TT_NEW(a, tt_saved);
+	s->exec = tt_trainer_exec(t);
+	s->slots = TT_NEWN(a, tt_slot, n);
+	s->tensors = TT_NEWN(a, tt_ckpt_tensor, n);
+	for (int64_t i = 0; i < n; i++) {
+		const tt_slot *x = &states[i];
+		bool optim = x->region == TT_REGION_OPTIM;
+		if (!optim && (x->region != TT_REGION_PARAM || x->source >= 0))
+			continue;
+		tt_ckpt_tensor c = { .name = x->name, .optim = optim, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
+		int imported = tt_trainer_imported(t, x->name);
+		c.imported = imported >= 0 ? (tt_st_dtype)imported : c.dtype;
+		for (int d = 0; d < x->ndim; d++)
+			c.dim[d] = x->dim[d].n;
+		s->slots[s->n] = *x;
+		s->tensors[s->n++] = c;
+	}
+	*out = s;
+	return TT_OK;
+}
+
+tt_status tt_saved_read(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
+{
+	tt_saved *s = ctx;
+	return tt_tensor_read(s->exec, &s->slots[i], at, dst, n);
+}
+
+tt_status tt_saved_write(void *ctx, int64_t i, int64_t at, int64_t n, const void *src)
+{
+	tt_saved *s = ctx;
+	return tt_tensor_write(s->exec, &s->slots[i], at, src, n);
+}
+
+double tt_state_square_sum(tt_trainer *t, const char *param, bool grad)
+{
+	tt_exec *e = tt_trainer_exec(t);
+	char name[512];
+	snprintf(name, sizeof name, "grad.%s", param);
+	tt_slot s;
+	if (tt_exec_slot(e, grad ? name : param, &s) != TT_OK)
+		return __builtin_nan("");
+	enum { BLOCK = 1024 };
+	union { float f[BLOCK]; double d[BLOCK]; int64_t limbs[3 * BLOCK]; } b;
+	double sum = 0;
+	bool f64 = s.dtype == TT_F64 || (s.dtype == TT_ACC && tt_tensor_bytes(e, &s, 1) == 8);
+	for (int64_t at = 0; at < s.count; at += BLOCK) {
+		int64_t n = TT_MIN((int64_t)BLOCK, s.count - at);
+		if (tt_tensor_read(e, &s, at, &b, n) != TT_OK)
+			return __builtin_nan("");
+		for (int64_t k = 0; k < n; k++) {
+			double x = f64 ? b.d[k] : s.plane ? (double)b.limbs[k] * 0x1p-26 + (double)b.limbs[n + k] * 0x1p-66 : (double)b.f[k];
+			sum += x * x;
+		}
+	}
+	return sum;
+}

@@ -1,0 +1,184 @@
+/* connect: the way from a config to a run, its errors, and what a run prints about itself. */
+#define _GNU_SOURCE
+#include "tiny.h"
+
+#include <glob.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- from a config to a run ---------------------------------------------------------------------------------------------------------------------------- */
+
+static tt_status options_of(tt_test *t, const char *text, tt_run_options *o)
+{
+	tt_config *cfg = NULL;
+	TT_TRY(tt_config_load_text(t->arena, "c.toml", text, strlen(text), 0, NULL, &cfg));
+	return tt_run_options_from_config(t->arena, cfg, o);
+}
+
+static void case_configs(tt_test *t)
+{
+	glob_t found;
+	if (glob("configs/*.toml", 0, NULL, &found) != 0)
+		TT_SKIP(t, "configs/ is not here: run from the repository's root");
+	TT_CHECK(t, found.gl_pathc >= 2);
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		tt_config *cfg;
+		tt_run_options o;
+		if (!TT_CHECK_OK(t, tt_config_load(t->arena, found.gl_pathv[i], 0, NULL, &cfg)) || !TT_CHECK_OK(t, tt_run_options_from_config(t->arena, cfg, &o)))
+			continue;
+		TT_CHECK_MSG(t, cfg->warnings.n == 0, "%s: %s", found.gl_pathv[i], cfg->warnings.items[0]);
+		TT_CHECK(t, o.schedule.total == cfg->training.steps && o.data.tokens_per_step % o.tokens_per_microbatch == 0);
+		/* Everything to the first step, on made-up tokens: the files it names may not be on this machine. */
+		tt_data_options d = { .source = "synthetic", .context_length = o.data.context_length, .tokens_per_step = o.data.tokens_per_step,
+				      .vocab_size = o.data.vocab_size };
+		o.data = d;
+		o.exec.isa = tiny_isa(t);
+		tt_trainer *tr = NULL;
+		if (TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+			TT_CHECK_INT(t, tt_trainer_params(tr), tt_llama_params(&o.model));
+		tt_trainer_destroy(tr);
+	}
+	globfree(&found);
+}
+
+#define DATA "[data]\nsource=\"synthetic\"\n"
+
+static void case_config_values(tt_test *t)
+{
+	tt_run_options o;
+	if (!TT_CHECK_OK(t, options_of(t,
+		"[model]\nflavor=\"debugmodel\"\nhidden_size=64\nnum_attention_heads=4\nnum_key_value_heads=2\nsliding_window=9\ntie_word_embeddings=true\n"
+		"mlp_bias=true\nrope_theta=77.0\n[training]\nsteps=50\ncontext_length=128\ntokens_per_step=1024\ntokens_per_microbatch=256\nloss_chunks=5\n"
+		"max_norm=2.5\nnonfinite=\"skip\"\nnonfinite_max_skips=3\nmixed_precision_param=\"float32\"\n[optimizer]\nlr=0.25\nbeta1=0.8\nbeta2=0.9\neps=1e-6\n"
+		"weight_decay=0.3\n[[optimizer.param_groups]]\npattern=\"*norm*\"\nlr_scale=0.5\n[lr_scheduler]\nwarmup_steps=10\ndecay_ratio=0.5\n"
+		"decay_type=\"sqrt\"\nmin_lr_factor=0.1\n[debug]\nseed=9\nnumerics=\"exact\"\nkernels=\"ref\"\n[hardware]\nthreads=3\n" DATA, &o)))
+		return;
+	TT_CHECK(t, o.model.hidden_size == 64 && o.model.num_attention_heads == 4 && o.model.num_key_value_heads == 2 && o.model.head_dim == 16);
+	TT_CHECK(t, o.model.sliding_window == 9 && o.model.tie_word_embeddings && o.model.mlp_bias && !o.model.attention_bias && o.model.rope_theta == 77);
+	TT_CHECK(t, o.compute == TT_F32 && o.loss_chunks == 5 && o.tokens_per_microbatch == 256 && o.data.tokens_per_step == 1024 && o.data.context_length == 128);
+	TT_CHECK(t, o.optim.max_norm == 2.5 && o.skip_nonfinite && o.nonfinite_max_skips == 3 && !o.optim.sgd && o.optim.lr == 0.25);
+	TT_CHECK(t, o.optim.beta1 == 0.8 && o.optim.beta2 == 0.9 && o.optim.eps == 1e-6 && o.optim.weight_decay == 0.3 && o.optim.ngroups == 1);
+	TT_CHECK(t, !strcmp(o.optim.groups[0].pattern, "*norm*") && o.optim.groups[0].lr_scale == 0.5 && o.optim.groups[0].weight_decay < 0);
+	TT_CHECK(t, o.schedule.warmup == 10 && o.schedule.total == 50 && o.schedule.decay == 25 && o.schedule.type == TT_WSD_SQRT && o.schedule.min_factor == 0.1);
+	TT_CHECK(t, o.exec.seed == 9 && o.exec.numerics == TT_EXACT && o.exec.kernels_ref && o.exec.threads == 3);
+	/* decay = N - W if no ratio is given; a step is one microbatch if nothing is said; no clipping if the norm may be infinite. */
+	if (TT_CHECK_OK(t, options_of(t, "[training]\nsteps=30\nmax_norm=inf\ncontext_length=64\ntokens_per_step=640\n[lr_scheduler]\nwarmup_steps=4\n" DATA, &o)))
+		TT_CHECK(t, o.schedule.decay == 26 && o.tokens_per_microbatch == 640 && o.optim.max_norm == 0 && o.compute == TT_BF16);
+}
+
+static void case_config_errors(tt_test *t)
+{
+	static const struct { const char *text, *error; } E[] = {
+		{ "[model]\nflavor=\"bytes-5n\"\n" DATA, "unknown model.flavor \"bytes-5n\", did you mean \"bytes-5m\"?; there are: debugmodel, " },
+		{ "[model]\nname=\"llama4\"\n" DATA, "model.name: no model is called \"llama4\" (there is: llama3)" },
+		{ "[model]\nvocab_size=100\n[data]\npaths=[\"/\"]\ntokenizer=\"bytes\"\n",
+		  "model.vocab_size is 100, tokenizer \"bytes\" has 256 ids (set model.vocab_size to at least that)" },
+		{ "[data]\nsource=\"text\"\n",
+		  "data.paths is empty: name text files, folders or patterns to train on (data.source = \"synthetic\" needs none)" },
+		{ "[data]\npaths=[\"/\"]\ntokenizer=\"byts\"\n", "bytes" },
+		{ "[training]\ncontext_length=100\ntokens_per_step=1024\n" DATA,
+		  "c.toml:2:1: training.tokens_per_step = 1024 is no multiple of training.context_length = 100" },
+		{ "[training]\ncontext_length=64\ntokens_per_step=1024\ntokens_per_microbatch=100\n" DATA,
+		  "c.toml:2:1: training.tokens_per_microbatch = 100 is no multiple of training.context_length = 64" },
+		{ "[training]\ncontext_length=64\ntokens_per_step=1024\ntokens_per_microbatch=2048\n" DATA,
+		  "c.toml:4:1: training.tokens_per_microbatch = 2048 is more than training.tokens_per_step = 1024" },
+		{ "[training]\nresidual_dtype=\"float32\"\n" DATA,
+		  "training.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")" },
+		{ "[training]\nloss_chunks=65\n" DATA, "training.loss_chunks 65 is over the limit of 64" },
+		{ "[training]\ndtype=\"float64\"\n[debug]\nnumerics=\"exact\"\n" DATA,
+		  "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")" },
+		{ "[model]\nnum_attention_heads=6\nnum_key_value_heads=4\n" DATA, "num_key_value_heads" },
+	};
+	for (int i = 0; i < TT_COUNT(E); i++) {
+		tt_run_options o = { .loss_chunks = -7 };
+		TT_CHECK_FAILS(t, options_of(t, E[i].text, &o), TT_ERR_USAGE, E[i].error);
+		TT_CHECK_MSG(t, o.loss_chunks == -7, "%s: written in spite of an error", E[i].error);
+	}
+	/* What only building finds. */
+	tt_run_options o = tiny_standard(t, ROWS);
+	tt_trainer *tr = NULL;
+	o.data.vocab_size = VOCAB - 20;
+	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_USAGE, "within model.vocab_size 41");
+	o = tiny_standard(t, ROWS);
+	o.exec.limit = 4096;
+	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_MEMORY, "work");
+	o = tiny_standard(t, ROWS);
+	o.weights = tt_test_path(t, "none.safetensors");
+	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_IO, "none.safetensors");
+	TT_CHECK(t, !tr);
+	/* The text ends. */
+	o = tiny_on_text(t, 8, 2);
+	o.data.repeat = false;
+	tt_step_report r;
+	if (!TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+		return;
+	tt_status s = TT_OK;
+	for (int i = 0; i < 100 && s == TT_OK; i++)
+		s = tt_trainer_step(tr, &r);
+	TT_CHECK_FAILS(t, s, TT_ERR_STOP, "the text ends after");
+	tt_trainer_destroy(tr);
+}
+
+/* ---- dumps -------------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Everything a session prints about itself. `salt`: arenas and programs of other sizes come before, so that addresses differ. */
+static char *dumped(tt_test *t, int salt, bool other)
+{
+	tt_run_options o = tiny_standard(t, ROWS);
+	o.compute = TT_BF16;
+	o.exec.isa = tiny_isa(t);
+	o.exec.kernels_ref = false;
+	if (other)
+		o.model.intermediate_size += 16;
+	for (int i = 0; i < salt; i++)
+		tt_arena_alloc(t->arena, 12345);
+	tt_trainer *tr = NULL;
+	tt_buf b = { 0 };
+	if (TT_CHECK_OK(t, tt_trainer_create(&o, &tr))) {
+		tt_graph_print(tt_trainer_model(tr), &b);
+		tt_graph_print(tt_trainer_graph(tr), &b);
+		tt_buf_printf(&b, "hash %016llx\n", (unsigned long long)tt_graph_hash(tt_trainer_graph(tr)));
+		for (int s = 0; s < TT_NSEGS; s++)
+			tt_exec_print_program(tt_trainer_exec(tr), (tt_segment)s, &b);
+		tt_exec_print_memory(tt_trainer_exec(tr), &b);
+	}
+	char *text = tt_arena_strdup(t->arena, b.s ? b.s : "");
+	tt_buf_fini(&b);
+	tt_trainer_destroy(tr);
+	return text;
+}
+
+static void case_dumps(tt_test *t)
+{
+	const char *to = getenv("TITAN_TEST_DUMP");
+	char *text = dumped(t, to ? 57 : 0, false);
+	if (to) { /* this is the other process */
+		TT_CHECK_OK(t, tt_file_write(to, text, strlen(text)));
+		return;
+	}
+	TT_CHECK(t, strlen(text) > 10000 && strstr(text, "model.layers.1.mlp.down_proj.weight") && strstr(text, "program B"));
+	TT_CHECK(t, !strcmp(text, dumped(t, 31, false)));
+	TT_CHECK(t, strcmp(text, dumped(t, 0, true)) != 0);
+	/* Another process: other addresses. */
+	const char *path = tt_test_path(t, "dump"), *set = tt_arena_printf(t->arena, "TITAN_TEST_DUMP=%s", path);
+	char *isa = tt_arena_printf(t->arena, "--isa=%s", t->isa[0] ? t->isa : "ref"), *env[] = { (char *)set, NULL };
+	char *argv[] = { "titan-test", "connect.dumps", t->isa[0] ? isa : NULL, NULL }, *got = NULL;
+	pid_t pid;
+	int status = -1;
+	size_t n;
+	if (!TT_CHECK(t, posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, env) == 0 && waitpid(pid, &status, 0) == pid))
+		return;
+	TT_CHECK_INT(t, status, 0);
+	if (TT_CHECK_OK(t, tt_file_read(t->arena, path, &got, &n)))
+		TT_CHECK(t, !strcmp(text, got));
+}
+
+const tt_case tt_suite_connect[] = {
+	{ "configs", case_configs, TT_TIER_QUICK },
+	{ "values", case_config_values, TT_TIER_QUICK },
+	{ "errors", case_config_errors, TT_TIER_QUICK },
+	{ "dumps", case_dumps, TT_TIER_QUICK },
+	{ 0 },
+};
