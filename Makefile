@@ -33,7 +33,9 @@ MATH := -ffp-contract=off -fno-math-errno -fno-trapping-math
 OPT := $(if $(SAN)$(DEBUG),-O1 -g,-O3 -g1)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS ?=
-TT_CFLAGS := -std=gnu17 $(OPT) $(MATH) $(WARN) -Isrc -pthread \
+# One set of objects for the programs and for libtitan.so. Without interposition the code is as good as without -fPIC.
+PIC := -fPIC -fno-semantic-interposition
+TT_CFLAGS := -std=gnu17 $(OPT) $(MATH) $(WARN) $(PIC) -Isrc -Iinclude -pthread \
 	$(if $(WERROR),-Werror) $(if $(PARTS),-DTT_PART) $(if $(DEBUG),-DTT_DEBUG) $(if $(X86),,-DTT_NO_X86) $(SANFLAGS) $(CFLAGS)
 LIBS := -lxsmm -lxsmmnoblas -ljansson -lxxhash -lpthread -ldl -lm
 
@@ -55,10 +57,28 @@ KERNEL_OBJ := $(foreach s,$(SETS),$(KERNELS:%.k.c=$(OBJ)/%.$s.o))
 SRC_OBJ := $(SRC:%.c=$(OBJ)/%.o)
 TEST_OBJ := $(TESTS:%.c=$(OBJ)/%.o)
 LIB_OBJ := $(filter-out $(OBJ)/src/cli/main.o,$(SRC_OBJ)) $(KERNEL_OBJ)
+API_OBJ := $(filter-out $(OBJ)/src/cli/%,$(LIB_OBJ))
+
+# ---- where things are installed; DESTDIR stands above all of it ---------------------------------------------------
+
+VERSION := $(shell sed -n 's/.*define TT_VERSION "\(.*\)"/\1/p' src/base/version.h)
+SO_MAJOR := $(firstword $(subst ., ,$(VERSION)))
+prefix ?= /usr/local
+bindir ?= $(prefix)/bin
+libdir ?= $(prefix)/lib
+includedir ?= $(prefix)/include
+pkgconfigdir ?= $(libdir)/pkgconfig
+datadir ?= $(prefix)/share
+mandir ?= $(datadir)/man
+docdir ?= $(datadir)/doc/titan
+bashdir ?= $(datadir)/bash-completion/completions
+zshdir ?= $(datadir)/zsh/site-functions
+fishdir ?= $(datadir)/fish/vendor_completions.d
+export VERSION SO_MAJOR prefix bindir libdir includedir pkgconfigdir mandir docdir bashdir zshdir fishdir DESTDIR LIBS
 
 # ---- targets -----------------------------------------------------------------------------------------------------
 
-.PHONY: all demo test proof lint deps clean help objects syntax print-bin
+.PHONY: all lib install uninstall demo test proof lint deps clean help objects syntax print-bin
 .DELETE_ON_ERROR:
 
 # The build is a make of its own, started once the packages are there; it uses all cores unless -j was given.
@@ -66,6 +86,17 @@ BUILD = case "$$MAKEFLAGS" in *jobserver*) j=;; *) j=-j$(JOBS);; esac; $(MAKE) -
 
 all: deps
 	@$(BUILD) $(BIN)/titan $(BIN)/titan-test
+
+lib: deps
+	@$(BUILD) $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
+
+# Builds first, which needs no rights; only tools/install.sh writes outside the folder.
+install: deps
+	@$(BUILD) $(BIN)/titan $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
+	@tools/install.sh install $(BIN)
+
+uninstall:
+	@tools/install.sh uninstall
 
 demo: deps
 	@$(BUILD) $(BIN)/titan
@@ -103,6 +134,9 @@ help:
 	@echo "make demo    train a small model on the C headers of this machine"
 	@echo "make test    the quick tests           make proof   every test, however long"
 	@echo "make lint    both compilers without a warning, and tools/check.sh"
+	@echo "make lib     build libtitan.a and libtitan.so (include/titan.h)"
+	@echo "make install, uninstall       DESTDIR= prefix= bindir= libdir= includedir= mandir= pkgconfigdir= docdir="
+	@echo "make fuzz    every reader of files on mutated input, FUZZ_SECONDS=60 each (docs/fuzzing.md)"
 	@echo "make deps    install missing packages (says which first; needs root)"
 	@echo "make clean   remove build/"
 
@@ -121,6 +155,20 @@ $(BIN)/titan-test: $(TEST_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
 	@echo "link  $@"
 	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS)
+
+# Both libraries show titan_* and nothing else: the static one by joining its objects and making all other names local.
+$(BIN)/libtitan.a: $(API_OBJ)
+	@mkdir -p $(@D)
+	@echo "ar    $@"
+	@$(CC) -nostdlib -r -o $(OBJ)/titan.joined.o $^
+	@objcopy --wildcard --keep-global-symbol='titan_*' $(OBJ)/titan.joined.o $(OBJ)/titan.o
+	@rm -f $@ $(OBJ)/titan.joined.o
+	@ar rcsD $@ $(OBJ)/titan.o
+
+$(BIN)/libtitan.so.$(SO_MAJOR): $(API_OBJ) src/api/titan.map
+	@mkdir -p $(@D)
+	@echo "link  $@"
+	@$(CC) $(SANFLAGS) -shared -Wl,-soname,libtitan.so.$(SO_MAJOR) -Wl,--version-script=src/api/titan.map -Wl,-z,defs -o $@ $(API_OBJ) $(LDFLAGS) $(LIBS)
 
 # ---- rules -------------------------------------------------------------------------------------------------------
 # Objects also depend on this file: a changed flag rebuilds them.
@@ -150,4 +198,5 @@ $$(OBJ)/%.$(1).syntax: %.k.c Makefile
 endef
 $(foreach s,$(SETS),$(eval $(call KERNEL_RULE,$s)))
 
+include tests/fuzz/fuzz.mk
 -include $(patsubst %.o,%.d,$(SRC_OBJ) $(KERNEL_OBJ) $(TEST_OBJ))

@@ -25,6 +25,10 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
+#ifndef TT_ARENA_GAP
+#define TT_ARENA_GAP 0 /* poisoned bytes behind each allocation, a multiple of ALIGN; where files are fuzzed */
+#endif
+
 enum { ALIGN = 16, FIRST_BLOCK = 16 * 1024, LARGEST_STEP = 4 * 1024 * 1024 };
 
 typedef struct block block;
@@ -108,7 +112,7 @@ static void block_push(tt_arena *a, size_t bytes)
 void *tt_arena_alloc(tt_arena *a, size_t bytes)
 {
 	TT_ASSERT(bytes <= SIZE_MAX / 4, "arena %s: allocation of %zu bytes", a->name, bytes);
-	size_t n = (TT_MAX(bytes, (size_t)1) + ALIGN - 1) / ALIGN * ALIGN;
+	size_t n = (TT_MAX(bytes, (size_t)1) + ALIGN - 1) / ALIGN * ALIGN + TT_ARENA_GAP;
 	if (a->limit && !a->wanted && (int64_t)(tt_arena_used(a) + n) > a->limit)
 		a->wanted = (int64_t)(tt_arena_used(a) + n);
 	if (!a->top || a->top->size - a->top->used < n)

@@ -37,6 +37,13 @@ static int posix_writeback(const tt_fs *fs, int fd, int64_t at, int64_t n)
 	return sync_file_range(fd, at, n, SYNC_FILE_RANGE_WRITE);
 }
 
+static int posix_direct(const tt_fs *fs, int fd, bool on)
+{
+	(void)fs;
+	int flags = fcntl(fd, F_GETFL);
+	return flags < 0 ? -1 : fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
 static int posix_fsync(const tt_fs *fs, int fd)
 {
 	(void)fs;
@@ -112,7 +119,7 @@ static int64_t posix_space(const tt_fs *fs, const char *path)
 }
 
 const tt_fs tt_fs_posix = {
-	.open = posix_open, .pread = posix_pread, .pwrite = posix_pwrite, .writeback = posix_writeback, .fsync = posix_fsync, .close = posix_close,
+	.open = posix_open, .pread = posix_pread, .pwrite = posix_pwrite, .writeback = posix_writeback, .direct = posix_direct, .fsync = posix_fsync, .close = posix_close,
 	.rename = posix_rename, .exchange = posix_exchange, .unlink = posix_unlink, .mkdir = posix_mkdir, .rmdir = posix_rmdir, .stat = posix_stat,
 	.list = posix_list, .space = posix_space,
 };
@@ -178,6 +185,43 @@ tt_status tt_fs_pread(const tt_fs *fs, int fd, const char *path, void *p, size_t
 		done += (size_t)r;
 	}
 	return TT_OK;
+}
+
+static bool aligned(const void *p, size_t n, int64_t at) { return (uintptr_t)p % TT_FS_ALIGN == 0 && n % TT_FS_ALIGN == 0 && at % TT_FS_ALIGN == 0; }
+
+/* One try past the cache: whatever does not come whole is done again through it, where every length is right and errors are final. */
+tt_status tt_fs_pwrite_block(const tt_fs *fs, int fd, const char *path, const void *p, size_t n, int64_t at)
+{
+	if (aligned(p, n, at) && fs->direct(fs, fd, true) == 0) {
+		ssize_t w = fs->pwrite(fs, fd, p, n, at);
+		int cause = w < 0 ? errno : 0;
+		if (fs->direct(fs, fd, false))
+			TT_FAIL(TT_ERR_IO, "%s: cannot leave direct mode: %m", path);
+		errno = cause;
+		if (w == (ssize_t)n)
+			return TT_OK;
+		if (cause && cause != EINVAL && cause != EINTR && cause != EOPNOTSUPP)
+			TT_FAIL(TT_ERR_IO, "%s: cannot write at byte %lld: %m", path, (long long)at);
+	}
+	TT_TRY(tt_fs_pwrite(fs, fd, path, p, n, at));
+	(void)fs->writeback(fs, fd, at, (int64_t)n);
+	return TT_OK;
+}
+
+tt_status tt_fs_pread_block(const tt_fs *fs, int fd, const char *path, void *p, size_t n, int64_t at)
+{
+	if (aligned(p, n, at) && fs->direct(fs, fd, true) == 0) {
+		ssize_t r = fs->pread(fs, fd, p, n, at);
+		int cause = r < 0 ? errno : 0;
+		if (fs->direct(fs, fd, false))
+			TT_FAIL(TT_ERR_IO, "%s: cannot leave direct mode: %m", path);
+		errno = cause;
+		if (r == (ssize_t)n)
+			return TT_OK;
+		if (cause && cause != EINVAL && cause != EINTR && cause != EOPNOTSUPP)
+			TT_FAIL(TT_ERR_IO, "%s: cannot read at byte %lld: %m", path, (long long)at);
+	}
+	return tt_fs_pread(fs, fd, path, p, n, at);
 }
 
 tt_status tt_fs_sync(const tt_fs *fs, int fd, const char *path)

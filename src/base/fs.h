@@ -18,6 +18,8 @@ struct tt_fs {
 	ssize_t (*pread)(const tt_fs *fs, int fd, void *p, size_t n, int64_t at);
 	ssize_t (*pwrite)(const tt_fs *fs, int fd, const void *p, size_t n, int64_t at);
 	int (*writeback)(const tt_fs *fs, int fd, int64_t at, int64_t n); /* starts writing these bytes out; a hint */
+	/* Past the page cache, or through it again. A file system that cannot says so; then everything goes through it. */
+	int (*direct)(const tt_fs *fs, int fd, bool on);
 	int (*fsync)(const tt_fs *fs, int fd);
 	int (*close)(const tt_fs *fs, int fd);
 	int (*rename)(const tt_fs *fs, const char *from, const char *to);
@@ -37,6 +39,12 @@ tt_status tt_fs_open_read(const tt_fs *fs, const char *path, int *fd) TT_CHECKED
 /* All n bytes, or an error. `path` is for its text. */
 tt_status tt_fs_pwrite(const tt_fs *fs, int fd, const char *path, const void *p, size_t n, int64_t at) TT_CHECKED;
 tt_status tt_fs_pread(const tt_fs *fs, int fd, const char *path, void *p, size_t n, int64_t at) TT_CHECKED;
+/* The same of a whole block, past the page cache if fs can. `p`, `n` and `at` are multiples of TT_FS_ALIGN, else it goes through the cache.
+ * Fresh pages of the cache can cost more than the disk does: where a virtual machine's memory is backed on touch, writing through it
+ * was measured at a fifth of the speed. */
+#define TT_FS_ALIGN 4096
+tt_status tt_fs_pwrite_block(const tt_fs *fs, int fd, const char *path, const void *p, size_t n, int64_t at) TT_CHECKED;
+tt_status tt_fs_pread_block(const tt_fs *fs, int fd, const char *path, void *p, size_t n, int64_t at) TT_CHECKED;
 tt_status tt_fs_sync(const tt_fs *fs, int fd, const char *path) TT_CHECKED;
 /* Closes, also after an error; of a file that was synced, the close itself has nothing left to lose. */
 void tt_fs_close(const tt_fs *fs, int fd);

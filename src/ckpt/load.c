@@ -52,7 +52,7 @@ static const char *path_of(const tt_ckpt *c, const ckpt_listed *f) { return tt_a
 static tt_status block_read(const tt_ckpt *c, const ckpt_listed *f, int fd, const char *path, int64_t b, uint8_t *buffer)
 {
 	int64_t lo = b * TT_CKPT_BLOCK, hi = TT_MIN(f->bytes, lo + TT_CKPT_BLOCK);
-	TT_TRY(tt_fs_pread(c->fs, fd, path, buffer, (size_t)(hi - lo), lo));
+	TT_TRY(tt_fs_pread_block(c->fs, fd, path, buffer, (size_t)(hi - lo), lo));
 	if (tt_hash64(buffer, (size_t)(hi - lo), 0) != f->sums[b])
 		TT_FAIL(TT_ERR_FORMAT, "%s: bytes %lld to %lld do not match their checksum: the file is damaged, or another's", path, (long long)lo, (long long)hi);
 	return TT_OK;

@@ -1,8 +1,8 @@
 /* pack.c: writing the files of one folder.
  *
- * Block by block: filled (from the program or from staging), checksummed while in cache, written, its write-back started at once, so that
- * the fsync at the end finds little left to do. All files are written before the first is synced: an update that waits for the
- * tensors waits for copies into the page cache and not for the disk.
+ * Block by block: filled (from the program or from staging), checksummed while in cache, written past the page cache, so that the fsync
+ * at the end finds little left to do. All files are written before the first is synced: an update that waits for the tensors
+ * waits for writes alone.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -78,10 +78,7 @@ static tt_status file_write(ckpt_pack *p, ckpt_file *f, int fd, const char *path
 		const uint8_t *bytes;
 		TT_TRY(block_get(p, f, first + i, lo, hi, buffer, &bytes));
 		f->sums[i] = tt_hash64(bytes, (size_t)(hi - lo), 0);
-		TT_TRY(tt_fs_pwrite(p->fs, fd, path, bytes, (size_t)(hi - lo), lo));
-		/* It may wait for a full queue of the disk, which nobody in a hurry wants to wait for. */
-		if (!atomic_load(&p->hurry))
-			(void)p->fs->writeback(p->fs, fd, lo, hi - lo);
+		TT_TRY(tt_fs_pwrite_block(p->fs, fd, path, bytes, (size_t)(hi - lo), lo));
 	}
 	return TT_OK;
 }

@@ -11,6 +11,8 @@ typedef struct tt_command {
 extern const tt_command tt_commands[]; /* ended by a NULL name */
 typedef struct tt_short_flag { const char *shorthand, *key, *doc; } tt_short_flag;
 extern const tt_short_flag tt_short_flags[];
+typedef struct tt_exit_code { int code; const char *doc; } tt_exit_code;
+extern const tt_exit_code tt_exit_codes[]; /* ended by a NULL doc */
 void tt_cli_help(tt_buf *b); /* what titan --help prints */
 void tt_cli_doc(tt_buf *b);  /* docs/cli.md */
 
@@ -25,6 +27,7 @@ tt_status tt_cmd_diff(int argc, const char *const *argv) TT_CHECKED;
 /* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */
 tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, bool *equal) TT_CHECKED;
 tt_status tt_cmd_doctor(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_help(int argc, const char *const *argv) TT_CHECKED; /* titan help; not in the table */
 
 /* The config of a command line: one optional path (else `fallback`, NULL: defaults), then flags, short spellings included. */
 struct tt_config;

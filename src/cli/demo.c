@@ -1,10 +1,14 @@
-/* demo.c: `titan demo`: train on text, then say how many bits a byte of held-out files costs the model, beside gzip -9 and xz -9. */
+/* demo.c: `titan demo`: train on text, be killed in the middle of a save, resume; then say how many bits a byte of held-out files costs the
+ * model, beside gzip -9 and xz -9. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,22 +109,108 @@ static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_run_summary
 	return TT_OK;
 }
 
+/* ---- killed in the middle of a save --------------------------------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *where)
+{
+	(void)st, (void)flag, (void)where;
+	return remove(path);
+}
+
+/* Is a temporary folder with tensors in it there beside at least one complete checkpoint? */
+static bool in_the_middle_of_a_save(const char *folder, char *name, size_t cap)
+{
+	bool complete = false, writing = false;
+	DIR *d = opendir(folder);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		if (!strncmp(e->d_name, "step-", 5))
+			complete = true;
+		if (strncmp(e->d_name, ".tmp-", 5))
+			continue;
+		char path[4096];
+		struct stat st;
+		snprintf(path, sizeof path, "%s/%s/model.safetensors", folder, e->d_name);
+		if (!stat(path, &st) && st.st_size > 0) {
+			snprintf(name, cap, "%s", e->d_name);
+			writing = true;
+		}
+	}
+	if (d)
+		closedir(d);
+	return complete && writing;
+}
+
+/* Trains in a child until it is seen writing its second checkpoint, and kills it there. *killed false: it ended before. */
+static tt_status train_and_kill(const tt_config *cfg, double parse_seconds, bool *killed)
+{
+	char folder[2048], name[256];
+	snprintf(folder, sizeof folder, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
+	pid_t pid = fork();
+	if (pid < 0)
+		TT_FAIL(TT_ERR_IO, "fork: %s", strerror(errno));
+	if (pid == 0) {
+		tt_run_summary sum;
+		tt_status s = tt_cli_run(cfg, parse_seconds, false, &sum);
+		if (s != TT_OK)
+			fprintf(stderr, "titan: %s: %s\n", tt_status_name(s), tt_error_text());
+		fflush(NULL);
+		_exit(tt_cli_exit_code(s));
+	}
+	int status = 0;
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (in_the_middle_of_a_save(folder, name, sizeof name)) {
+			kill(pid, SIGKILL);
+			waitpid(pid, &status, 0);
+			printf("\nkilled (SIGKILL) while it wrote %s/%s\n", folder, name);
+			printf("what is there: the checkpoints before it, whole; the half-written folder is cleared by the next save. Starting again:\n\n");
+			fflush(stdout);
+			*killed = true;
+			return TT_OK;
+		}
+		usleep(500);
+	}
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		TT_FAIL(TT_ERR_IO, "the first half of the demo ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	*killed = false;
+	return TT_OK;
+}
+
+static tt_status demo(tt_arena *a, const tt_config *cfg, double t0)
+{
+	double parse = tt_now() - t0;
+	tt_run_summary sum = { 0 };
+	bool killed = false;
+	struct stat st;
+	const char *out = cfg->job.dump_folder;
+	if (!stat(out, &st)) {
+		printf("removing %s, from an earlier demo\n", out);
+		if (nftw(out, remove_one, 16, FTW_DEPTH | FTW_PHYS))
+			TT_FAIL(TT_ERR_IO, "%s cannot be removed: %s (job.dump_folder)", out, strerror(errno));
+	}
+	fflush(stdout);
+	if (cfg->checkpoint.enable)
+		TT_TRY(train_and_kill(cfg, parse, &killed));
+	TT_TRY(tt_cli_run(cfg, parse, true, &sum));
+	if (cfg->validation.paths.n && sum.valid_predicted)
+		TT_TRY(compare(a, cfg, &sum));
+	if (cfg->checkpoint.enable)
+		printf("\nthe model, which transformers opens as it is: %s/%s/step-%08lld\n", out, cfg->checkpoint.folder, (long long)sum.steps);
+	printf("%severy step: %s/metrics.jsonl (titan plot %s draws it)\n", cfg->checkpoint.enable ? "" : "\n", out, out);
+	printf("done in %.0f s. Next: titan --help; titan doctor; titan train configs/debug.toml\n", tt_now() - t0);
+	return TT_OK;
+}
+
 tt_status tt_cmd_demo(int argc, const char *const *argv)
 {
 	tt_arena *a = tt_arena_create("cli");
 	double t0 = tt_now();
 	tt_config *cfg;
-	tt_run_summary sum = { 0 };
 	signal(SIGPIPE, SIG_IGN);
 	tt_status s = tt_cli_config(a, argc, argv, "configs/demo.toml", &cfg);
 	if (s == TT_OK) {
 		tt_config_log_warnings(cfg);
-		s = tt_cli_run(cfg, tt_now() - t0, true, &sum);
+		s = demo(a, cfg, t0);
 	}
-	if (s == TT_OK && cfg->validation.paths.n && sum.valid_predicted)
-		s = compare(a, cfg, &sum);
-	if (s == TT_OK)
-		printf("\ndone in %.0f s. Next: titan train configs/debug.toml; titan config --doc; titan ops.\n", tt_now() - t0);
 	tt_arena_destroy(a);
 	TT_TRY(s);
 	return TT_OK;

@@ -70,6 +70,7 @@ typedef struct diff {
 	const tt_hashes_cell **sorted_a, **sorted_b;
 	common *commons;
 	int64_t ncommons, cap_commons;
+	bool other_acc;              /* `acc` is a float in one run, limbs in the other */
 	bool by_step;                /* microbatches differ: programs that run on one are left out */
 	int64_t left_out;            /* program runs of `by_step` */
 	int64_t compared, differing; /* values */
@@ -107,9 +108,11 @@ static const tt_hashes_cell *find_cell(const tt_hashes_file *f, const tt_hashes_
 	return hit ? *hit : NULL;
 }
 
-static bool same_form(const tt_hashes_value *a, const tt_hashes_value *b)
+static bool differs(const diff *d, const char *key) { return !same_text(setting_of(&d->sa, key, 0), setting_of(&d->sb, key, 0)); }
+
+static bool same_form(const diff *d, const tt_hashes_value *a, const tt_hashes_value *b)
 {
-	return !strcmp(a->dtype, b->dtype) && !strcmp(a->format, b->format);
+	return !strcmp(a->dtype, b->dtype) && !strcmp(a->format, b->format) && !(d->other_acc && !strcmp(a->dtype, "acc"));
 }
 
 static const common *common_of(diff *d, const tt_hashes_program *pa, const tt_hashes_program *pb)
@@ -122,7 +125,7 @@ static const common *common_of(diff *d, const tt_hashes_program *pa, const tt_ha
 		int64_t j = tt_hashes_find(pb, pa->values[i].name);
 		if (j < 0) {
 			c.example_a = c.only_a++ ? c.example_a : pa->values[i].name;
-		} else if (!same_form(&pa->values[i], &pb->values[j])) {
+		} else if (!same_form(d, &pa->values[i], &pb->values[j])) {
 			c.example_form = c.other_form++ ? c.example_form : pa->values[i].name;
 		} else {
 			c.a[c.n] = i;
@@ -164,7 +167,8 @@ static void compare(diff *d)
 {
 	static const char *const shapes[] = { "run.tokens_per_microbatch", "run.tokens_per_step", "run.context_length" };
 	for (int i = 0; i < TT_COUNT(shapes); i++)
-		d->by_step |= !same_text(setting_of(&d->sa, shapes[i], 0), setting_of(&d->sb, shapes[i], 0));
+		d->by_step |= differs(d, shapes[i]);
+	d->other_acc = differs(d, "run.numerics");
 	d->sorted_a = sort_cells(d->arena, &d->fa);
 	d->sorted_b = sort_cells(d->arena, &d->fb);
 	int64_t step = -1;
@@ -181,7 +185,7 @@ static void compare(diff *d)
 		}
 		if (a->head.step != step)
 			d->steps += a->head.step > 0;
-		if (step < 0)
+		if (!d->first_step)
 			d->first_step = a->head.step;
 		step = d->last_step = a->head.step;
 		compare_cells(d, a, b);
@@ -212,7 +216,7 @@ static const tt_hashes_node *maker_of(const tt_hashes_program *p, const char *na
 static verdict judge(const diff *d, const tt_hashes_cell *a, const tt_hashes_cell *b, const char *name, int depth)
 {
 	int64_t i = tt_hashes_find(a->program, name), j = tt_hashes_find(b->program, name);
-	if (i >= 0 && j >= 0 && same_form(&a->program->values[i], &b->program->values[j]))
+	if (i >= 0 && j >= 0 && same_form(d, &a->program->values[i], &b->program->values[j]))
 		return a->hash[i] == b->hash[j] ? EQUAL : DIFFERENT;
 	if (depth == 0)
 		return UNKNOWN;
@@ -276,27 +280,27 @@ static void say_settings(const diff *d, tt_buf *b)
 /* What is known about settings (EXACT.md: which of them may change bits, and in which numerics). */
 static void explain(const diff *d, tt_buf *b)
 {
-#define DIFFERS(key) (!same_text(setting_of(&d->sa, "run." key, 0), setting_of(&d->sb, "run." key, 0)))
+	bool microbatch = differs(d, "run.tokens_per_microbatch"), compute = differs(d, "run.compute"), context = differs(d, "run.context_length");
 	const char *numerics = setting_of(&d->sa, "run.numerics", 0);
-	bool exact = numerics && !DIFFERS("numerics") && !strcmp(numerics, "\"exact\"");
+	bool exact = numerics && !d->other_acc && !strcmp(numerics, "\"exact\"");
 	int said = 0;
-	if (DIFFERS("model_graph"))
+	/* The graph's text holds its bounds and dtypes too. */
+	if (differs(d, "run.model_graph") && !microbatch && !compute && !context)
 		said++, tt_buf_str(b, "They are not the same model: only what happens to have one name was compared.\n");
-	if (DIFFERS("seed"))
+	if (differs(d, "run.seed"))
 		said++, tt_buf_str(b, "Another seed: other initial weights.\n");
-	if (DIFFERS("data_seed") || DIFFERS("tokens_per_step") || DIFFERS("context_length"))
+	if (differs(d, "run.data_seed") || differs(d, "run.tokens_per_step") || context)
 		said++, tt_buf_str(b, "Other rows in each step (data.seed, training.tokens_per_step, training.context_length).\n");
-	if (DIFFERS("compute"))
+	if (compute)
 		said++, tt_buf_str(b, "Another dtype rounds elsewhere (training.mixed_precision_param, training.dtype).\n");
-	if (DIFFERS("numerics"))
+	if (d->other_acc)
 		said++, tt_buf_str(b, "`fast` and `exact` numerics round at different places and are not meant to be equal (debug.numerics).\n");
-	if (DIFFERS("tokens_per_microbatch") && !exact)
+	if (microbatch && !exact)
 		said++, tt_buf_str(b, "In `fast` numerics a weight gradient is summed per microbatch, so another microbatch size changes its last bits; in `exact` it "
 				      "does not (debug.numerics).\n");
-	if (!said && (DIFFERS("kernels") || DIFFERS("isa") || DIFFERS("threads") || DIFFERS("tokens_per_microbatch")))
+	if (!said && (differs(d, "run.kernels") || differs(d, "run.isa") || differs(d, "run.threads") || microbatch))
 		tt_buf_printf(b, "Kernels, instruction set and threads%s never change a bit by design: unless another setting explains it, this is a bug.\n",
 			      exact ? ", and in `exact` the microbatch size," : "");
-#undef DIFFERS
 }
 
 static void say_start(const diff *d, tt_buf *b)
@@ -315,6 +319,8 @@ static void say_start(const diff *d, tt_buf *b)
 			      (long long)f->a->head.nseqs, (long long)f->b->head.T, (long long)f->b->head.nseqs);
 	if (f->a->head.segment == TT_HASHES_STATE) {
 		tt_buf_str(b, "  Kept once a step, so the op is not known: record \"values\" too (debug.record_hashes), for this step alone (debug.record_steps).\n");
+	} else if (!strcmp(va->op, "state") && d->by_step) {
+		tt_buf_printf(b, "  A state, as %s found it: made by programs that run on microbatches, which were not compared, or written between programs.\n", seg);
 	} else if (!strcmp(va->op, "state")) {
 		tt_buf_printf(b, "  A state, as %s found it: it was written between programs, or in a step that is not recorded.\n", seg);
 	} else if (!strcmp(va->op, "input")) {

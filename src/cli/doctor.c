@@ -338,12 +338,15 @@ tt_status tt_doctor_report(tt_arena *a, const tt_doctor_options *o, tt_buf *out)
 	f->threads = o->threads ? o->threads : f->machine.threads;
 	f->isa = o->isa;
 	f->compute_bf16 = o->compute_bf16;
+	TT_TRY(measure_peaks(o, source, &r));
+	tt_figure best = tt_figure_of(f->isa, TT_F32);
+	f->peak_one = r.peaks.of[best].one;
+	f->peak_all = r.peaks.of[best].all;
 	tt_doctor_check(a, f, &r.findings);
 	for (int64_t i = 0; i < r.findings.n; i++) {
 		r.warnings += r.findings.items[i].level == TT_FINDING_WARN;
 		r.bad += r.findings.items[i].level == TT_FINDING_BAD;
 	}
-	TT_TRY(measure_peaks(o, source, &r));
 	(o->json ? as_json : text)(&r, out);
 	return TT_OK;
 }

@@ -29,6 +29,7 @@ typedef struct tt_doctor_facts {
 	int threads;       /* of a run */
 	tt_isa isa;
 	bool compute_bf16; /* training.mixed_precision_param */
+	double peak_one, peak_all; /* FLOP/s of one thread and of `threads`; 0: not known */
 } tt_doctor_facts;
 
 /* Looks at everything; texts go to the arena. */

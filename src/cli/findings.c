@@ -88,6 +88,13 @@ static void check_threads(ctx *c)
 			"threads of one core share its multipliers: products gain nothing, caches are halved", SAY("hardware.threads = %d", m->cores_allowed));
 	else
 		fine(c, "cpu.threads", SAY("a run starts %d thread%s", n, n == 1 ? "" : "s"));
+	double gain = c->f->peak_one > 0 ? c->f->peak_all / c->f->peak_one : 0;
+	if (n > 1 && gain > 0 && gain < 0.6 * n)
+		add(c, TT_FINDING_WARN, "cpu.scaling", SAY("%d threads compute %.2f times as fast as one", n, gain),
+			"CPUs share cores, even if this system does not show it, or others had them while it was measured, or power is short",
+			SAY("titan doctor --measure on an idle machine; if it stays, hardware.threads = %d", TT_MAX(1, (int)(gain + 0.5))));
+	else if (gain > 0)
+		fine(c, "cpu.scaling", SAY("%d thread%s compute%s %.2f times as fast as one", n, n == 1 ? "" : "s", n == 1 ? "s" : "", gain));
 	if (m->numa_nodes_allowed > 1)
 		add(c, TT_FINDING_WARN, "cpu.numa", SAY("threads are spread over %d memory nodes", m->numa_nodes_allowed),
 			"half of what a thread reads may lie at another socket's memory, at a fraction of the speed", "numactl --cpunodebind=0 --membind=0 titan train ...");

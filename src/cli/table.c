@@ -24,8 +24,9 @@ const tt_short_flag tt_short_flags[] = {
 	{ NULL, NULL, NULL },
 };
 
-static const struct { int code; const char *doc; } exit_codes[] = {
+const tt_exit_code tt_exit_codes[] = {
 	{ 0, "done" }, { 1, "failed" }, { 2, "wrong usage or config" }, { 3, "stopped when asked to" },
+	{ 0, NULL },
 };
 
 int tt_cli_exit_code(tt_status s)
@@ -57,8 +58,8 @@ void tt_cli_help(tt_buf *b)
 	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
 		tt_buf_printf(b, "  %-12s for %-20s %s\n", f->shorthand, f->key, f->doc);
 	tt_buf_str(b, "\nExit codes:");
-	for (int i = 0; i < TT_COUNT(exit_codes); i++)
-		tt_buf_printf(b, "%s %d %s", i ? "," : "", exit_codes[i].code, exit_codes[i].doc);
+	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
+		tt_buf_printf(b, "%s %d %s", e == tt_exit_codes ? "" : ",", e->code, e->doc);
 	tt_buf_str(b, ".\n");
 }
 
@@ -75,7 +76,7 @@ void tt_cli_doc(tt_buf *b)
 	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
 		tt_buf_printf(b, "| `%s` | `%s` | %s |\n", f->shorthand, f->key, f->doc);
 	tt_buf_str(b, "\n| exit code | |\n|---|---|\n");
-	for (int i = 0; i < TT_COUNT(exit_codes); i++)
-		tt_buf_printf(b, "| %d | %s |\n", exit_codes[i].code, exit_codes[i].doc);
+	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
+		tt_buf_printf(b, "| %d | %s |\n", e->code, e->doc);
 	tt_buf_str(b, "\nErrors go to standard error in one line; with `TITAN_TRAIL` in the environment, the source lines they passed follow.\n");
 }

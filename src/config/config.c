@@ -209,6 +209,9 @@ static tt_status load_flag(loader *l, const char *flag)
 	const char *dot = strchr(flag, '.'), *equals = strchr(flag, '=');
 	if (strncmp(flag, "--", 2) != 0 || dot == NULL || (equals != NULL && dot > equals))
 		TT_FAIL(TT_ERR_USAGE, "%s: a config flag looks like --section.key=value", flag);
+	/* A config that holds anything else could not be printed, nor kept in a checkpoint. */
+	if (!tt_toml_is_utf8(flag, strlen(flag)))
+		TT_FAIL(TT_ERR_USAGE, "%s: the flag is not valid UTF-8", flag);
 	size_t name_n = equals == NULL ? strlen(dot + 1) : (size_t)(equals - dot - 1);
 	const char *section = tt_arena_strndup(l->arena, flag + 2, (size_t)(dot - flag - 2));
 	const char *name = tt_arena_strndup(l->arena, dot + 1, name_n);

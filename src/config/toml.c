@@ -151,6 +151,14 @@ static tt_status check_utf8(parser *p)
 	return TT_OK;
 }
 
+bool tt_toml_is_utf8(const char *s, size_t n)
+{
+	int len = 1;
+	for (size_t i = 0; i < n && len > 0; i += (size_t)len)
+		len = utf8_sequence((const unsigned char *)s + i, n - i);
+	return len > 0;
+}
+
 static void utf8_write(tt_buf *b, uint32_t c)
 {
 	char t[4];

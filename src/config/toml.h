@@ -76,7 +76,9 @@ tt_status tt_toml_parse_value(tt_arena *a, const char *file, const char *text, s
 const tt_toml_node *tt_toml_get(const tt_toml_node *table, const char *key);
 /* "a string", "an integer": with its article, for messages. */
 const char *tt_toml_kind_name(tt_toml_kind k);
-/* A string in TOML syntax, quoted and escaped. */
+/* Whether the bytes are UTF-8, as all strings of TOML are. */
+bool tt_toml_is_utf8(const char *s, size_t n);
+/* A string in TOML syntax, quoted and escaped. It must be UTF-8. */
 void tt_toml_quote(tt_buf *b, const char *s, size_t n);
 /* The tree as the tagged JSON of the public toml-test suite: {"type": "integer", "value": "1"}. */
 void tt_toml_to_test_json(const tt_toml_node *node, tt_buf *b);

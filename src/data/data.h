@@ -18,7 +18,6 @@
 
 #include "base/base.h"
 #include "data/files.h"
-#include "kernels/random.h"
 #include "tok/tok.h"
 
 #define TT_IGNORE (-100) /* the label of a token that has no next one to predict */
@@ -150,11 +149,4 @@ struct tt_data {
 
 /* A fingerprint with one more number in it. */
 static inline uint64_t tt_data_mix(uint64_t h, uint64_t v) { return tt_hash64(&v, sizeof v, h); }
-/* Draw i of a stream (kernels/random.h), uniform below n, up to n / 2^64. */
-static inline uint64_t tt_data_below(const random_stream *s, uint64_t i, uint64_t n)
-{
-	philox d = random_draw(s, i);
-	return (uint64_t)(((unsigned __int128)((uint64_t)d.v[1] << 32 | d.v[0]) * n) >> 64);
-}
-
 #endif

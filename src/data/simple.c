@@ -1,5 +1,6 @@
 /* Sources without files: "synthetic", ids drawn by hash, for benches; "rows", ids given in memory, for tests. */
 #include "data/data.h"
+#include "data/draw.h"
 
 /* ---- synthetic -------------------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "data/data.h"
+#include "data/draw.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -176,6 +176,11 @@ tt_status tt_exec_output(const tt_exec *e, tt_segment seg, const char *name, tt_
 
 int64_t tt_exec_planned(const tt_exec *e, int region) { return e->planned[region]; }
 int64_t tt_exec_used(const tt_exec *e, int region) { return e->used[region]; }
+tt_pool *tt_exec_pool(tt_exec *e)
+{
+	return e->pool;
+}
+
 double tt_exec_jit_seconds(const tt_exec *e) { return e->jit; }
 bool tt_exec_has(const tt_exec *e, tt_segment seg) { return e->prog[seg].g != NULL; }
 

@@ -139,6 +139,7 @@ int64_t tt_exec_planned(const tt_exec *e, int region); /* bytes, all frames */
  * T = t_max in every frame it equals the plan: nothing was planned that no program uses. */
 int64_t tt_exec_used(const tt_exec *e, int region);
 double tt_exec_jit_seconds(const tt_exec *e); /* spent in `plan` of overrides */
+tt_pool *tt_exec_pool(tt_exec *e);            /* its workers, idle while no program runs; NULL with one thread */
 
 /* Stable text: one line per instruction, view and join. */
 void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b);

@@ -153,7 +153,8 @@ typedef struct crew {
 	int64_t n;        /* turns of a loop; unused by memory */
 	double *a, *b, *c;/* [words] each; TT_PEAK_READ reads a */
 	int64_t words;
-	bool touch;       /* this round writes the arrays, so that a lane's part lies near it */
+	bool touch;       /* this round writes the arrays whole, so that a lane's part lies near it */
+	int64_t piece, pieces; /* else it takes one piece of every lane's part; the next round the next one */
 	_Atomic int come;
 	double from[MAX_LANES], to[MAX_LANES];
 } crew;
@@ -168,18 +169,37 @@ static void memory_part(crew *w, int lane)
 			if (w->b)
 				w->b[i] = w->c[i] = 0.25;
 		}
-	} else if (w->figure == TT_PEAK_READ) {
-		volatile uint64_t sink = read_words((const lane2 *)(const void *)(w->a + lo), (hi - lo) / 2);
+		return;
+	}
+	int64_t lines = (hi - lo) / 16, from = lo + tt_deal(lines, w->piece, w->pieces) * 16, to = lo + tt_deal(lines, w->piece + 1, w->pieces) * 16;
+	if (w->figure == TT_PEAK_READ) {
+		volatile uint64_t sink = read_words((const lane2 *)(const void *)(w->a + from), (to - from) / 2);
 		(void)sink;
 	} else {
-		triad(w->a + lo, w->b + lo, w->c + lo, hi - lo);
+		triad(w->a + from, w->b + from, w->c + from, to - from);
 	}
+}
+
+/* Lane i on the i-th CPU that it may use, if there are as many lanes as CPUs: two lanes that a busy system has put on one CPU would stay
+ * there for longer than is measured. With fewer lanes it is left to the system, which knows what CPUs share a core. */
+static bool settle(int lane, int threads, cpu_set_t *before)
+{
+	if (threads == 1 || sched_getaffinity(0, sizeof *before, before) || CPU_COUNT(before) != threads)
+		return false;
+	cpu_set_t own;
+	CPU_ZERO(&own);
+	for (int c = 0, k = 0; c < CPU_SETSIZE; c++)
+		if (CPU_ISSET(c, before) && k++ == lane)
+			CPU_SET(c, &own);
+	return !sched_setaffinity(0, sizeof own, &own);
 }
 
 static void turn(void *ctx, int64_t i, int lane)
 {
 	(void)i;
 	crew *w = ctx;
+	cpu_set_t before;
+	bool settled = settle(lane, w->threads, &before);
 	atomic_fetch_add(&w->come, 1);
 	/* Nobody takes two items: a lane that waits here leaves the others to the rest of the pool. */
 	for (int k = 0; atomic_load_explicit(&w->come, memory_order_acquire) < w->threads; k++)
@@ -196,6 +216,8 @@ static void turn(void *ctx, int64_t i, int lane)
 	case TT_PEAK_NFIGURES: break;
 	}
 	w->to[lane] = tt_now();
+	if (settled)
+		(void)sched_setaffinity(0, sizeof before, &before);
 }
 
 static double round_seconds(crew *w, tt_pool *pool)
@@ -214,23 +236,33 @@ static double round_seconds(crew *w, tt_pool *pool)
 static double best_of(crew *w, tt_pool *pool, double work, double seconds)
 {
 	double best = 0, end = tt_now() + seconds;
-	for (int i = 0; i < 3 || tt_now() < end; i++)
-		best = TT_MAX(best, work / round_seconds(w, pool));
+	for (int i = 0; i < 3 || tt_now() < end; i++) {
+		double rate = work / round_seconds(w, pool);
+		best = TT_MAX(best, rate);
+	}
 	return best;
 }
 
 static double measure_flops(crew *w, tt_pool *pool, double seconds)
 {
 	static const int per_turn[] = { REF_FLOPS, AVX2_FLOPS, AVX512_FLOPS, BF16_FLOPS };
-	/* Rounds of about 2 ms: long against the clock and the start of lanes, short against a time slice. */
-	double took = 0;
-	for (w->n = 1000; (took = round_seconds(w, pool)) < 5e-4 && w->n < INT64_MAX / 16;)
-		w->n *= 2;
-	w->n = TT_MAX((int64_t)((double)w->n * 2e-3 / took), 1);
+	/* Rounds of about a millisecond: long against the clock and the start of lanes, short against a time slice. The shortest of three tells
+	 * how long a turn takes: one that was interrupted would make rounds so short that the clock is what they measure. */
+	double took;
+	for (w->n = 1000;; w->n *= 2) {
+		took = round_seconds(w, pool);
+		for (int i = 1; i < 3; i++) {
+			double again = round_seconds(w, pool);
+			took = TT_MIN(took, again);
+		}
+		if (took >= 2.5e-4)
+			break;
+	}
+	w->n = (int64_t)((double)w->n * TT_MAX(1e-3 / took, 1.0));
 	return best_of(w, pool, (double)per_turn[w->figure] * (double)w->n * w->threads, seconds);
 }
 
-/* Words of an array: twice what the last caches hold, within bounds that a small container and a short measurement allow. */
+/* Words of an array: all of them four times what the last caches hold, within bounds that a small container and a short measurement allow. */
 static int64_t array_words(int arrays)
 {
 	tt_machine m;
@@ -238,9 +270,20 @@ static int64_t array_words(int arrays)
 	int64_t cache = tt_machine_last_cache(&m), room = TT_MIN(tt_memory_limit(), m.available ? m.available : INT64_MAX);
 	if (m.cgroup_memory.soft != INT64_MAX)
 		room = TT_MIN(room, m.cgroup_memory.soft - TT_MAX(0, m.cgroup_memory.used));
-	int64_t total = TT_MIN(TT_MAX(2 * cache, 96 * TT_MIB), 768 * TT_MIB);
+	int64_t total = TT_MIN(TT_MAX(4 * cache, 128 * TT_MIB), TT_GIB);
 	total = TT_MAX(TT_MIN(total, room / 8), 4 * TT_MIB);
 	return total / arrays / 8 / 16 * 16;
+}
+
+/* Of this round's piece. */
+static double memory_bytes(const crew *w, int arrays)
+{
+	int64_t lines = 0;
+	for (int lane = 0; lane < w->threads; lane++) {
+		int64_t n = tt_deal(w->words / 16, lane + 1, w->threads) - tt_deal(w->words / 16, lane, w->threads);
+		lines += tt_deal(n, w->piece + 1, w->pieces) - tt_deal(n, w->piece, w->pieces);
+	}
+	return (double)lines * 128 * arrays;
 }
 
 static double measure_memory(crew *w, tt_pool *pool, double seconds)
@@ -256,7 +299,15 @@ static double measure_memory(crew *w, tt_pool *pool, double seconds)
 	w->touch = true;
 	round_seconds(w, pool);
 	w->touch = false;
-	double best = best_of(w, pool, (double)w->words * 8 * arrays, seconds);
+	/* Pieces of 4 MiB of all arrays together, a fraction of a millisecond: a round as long as the arrays would be interrupted every time
+	 * on a machine that others use too. A piece comes up again only after all others, when no cache holds it any more. */
+	w->pieces = TT_MAX(w->words * 8 * arrays / (4 * TT_MIB * w->threads), 1);
+	double best = 0, end = tt_now() + seconds;
+	for (int64_t i = 0; i < w->pieces || tt_now() < end; i++) {
+		w->piece = i % w->pieces;
+		double rate = memory_bytes(w, arrays) / round_seconds(w, pool);
+		best = TT_MAX(best, rate);
+	}
 	tt_region_close(&r);
 	return best;
 }
@@ -349,13 +400,13 @@ static char *next_line(char **at)
 	return s;
 }
 
-static bool parse(char *text, size_t n, const char *key, int threads, tt_peaks *out)
+static bool parse(char *text, const char *key, int threads, tt_peaks *out)
 {
 	static const char head[] = "titan peaks 1";
 	char *sum = NULL;
 	for (char *s = text; (s = strstr(s, "\nsum ")); s++)
 		sum = s + 1;
-	if (!sum || strlen(text) != n || strtoull(sum + 4, NULL, 16) != tt_hash64(text, (size_t)(sum - text), 0))
+	if (!sum || strtoull(sum + 4, NULL, 16) != tt_hash64(text, (size_t)(sum - text), 0))
 		return false;
 	*sum = 0;
 	char *line = next_line(&text);
@@ -410,7 +461,7 @@ bool tt_peak_load(const tt_peak_source *s, int threads, tt_peaks *out)
 	}
 	close(fd);
 	text[n] = 0;
-	return parse(text, n, s->key, threads, out);
+	return parse(text, s->key, threads, out);
 }
 
 bool tt_peak_store(const tt_peak_source *s, const tt_peaks *p)

@@ -42,14 +42,14 @@ typedef struct tt_peak_source {
 	int64_t (*clock)(void *ctx);
 	double seconds;   /* spent on each figure, one and all threads each */
 } tt_peak_source;
-/* This machine, $XDG_CACHE_HOME/titan or ~/.cache/titan, 0.25 s a figure. */
+/* This machine, $XDG_CACHE_HOME/titan or ~/.cache/titan, 0.25 s a figure and count of threads. */
 void tt_peak_source_init(tt_peak_source *s);
 
 /* False, with nothing known, if the cache has no file for this machine and `threads`, or a damaged one. */
 bool tt_peak_load(const tt_peak_source *s, int threads, tt_peaks *out);
 /* False if it could not be written. Replaces the file at once: a reader sees the old or the new one. */
 bool tt_peak_store(const tt_peak_source *s, const tt_peaks *p);
-/* Measures every figure that runs on `isa`, or of those only what `io` does not know. About 3 s for all. */
+/* Measures every figure that runs on `isa`, or of those only what `io` does not know. Less than 4 s for all. */
 void tt_peak_measure(const tt_peak_source *s, tt_pool *pool, tt_isa isa, bool missing_only, tt_peaks *io);
 
 typedef struct tt_peak {

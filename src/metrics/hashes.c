@@ -120,10 +120,14 @@ void tt_hashes_facts(tt_hashes *h, const char *facts)
 static void add_record(tt_buf *b, tt_hashes_kind kind, const tt_buf *payload)
 {
 	static const char zeros[8];
-	tt_hashes_record r = { (uint32_t)kind, (uint32_t)payload->n, tt_hash64(payload->s, payload->n, (uint64_t)kind) };
+	tt_hashes_record r = { .kind = (uint32_t)kind, .n = (uint32_t)payload->n };
+	size_t at = b->n, whole = (size_t)tt_round_up(r.n, 8);
 	tt_buf_add(b, &r, sizeof r);
 	tt_buf_add(b, payload->s, payload->n);
-	tt_buf_add(b, zeros, (size_t)(tt_round_up((int64_t)payload->n, 8) - (int64_t)payload->n));
+	tt_buf_add(b, zeros, whole - payload->n);
+	r.head_check = tt_hash64(&r, 2 * sizeof(uint32_t), 0);
+	r.check = tt_hash64(b->s + at + sizeof r, whole, r.kind);
+	memcpy(b->s + at, &r, sizeof r);
 }
 
 /* A record is one write, so that a killed run cannot leave half of one between two others. */
@@ -464,12 +468,15 @@ static tt_status read_records(reader *r)
 	for (r->at = MAGIC_BYTES; r->at < n && !f->cut;) {
 		tt_hashes_record h;
 		int64_t left = n - r->at - (int64_t)sizeof h;
-		if (left < 0 || (memcpy(&h, p + r->at, sizeof h), tt_round_up(h.n, 8) > left)) {
-			f->cut = true;
+		if ((f->cut = left < 0))
 			break;
-		}
+		memcpy(&h, p + r->at, sizeof h);
+		if (h.head_check != tt_hash64(&h, 2 * sizeof(uint32_t), 0))
+			return damaged(r, "is not what was written");
+		if ((f->cut = tt_round_up(h.n, 8) > left))
+			break;
 		const uint8_t *payload = p + r->at + sizeof h;
-		if (h.check != tt_hash64(payload, h.n, h.kind))
+		if (h.check != tt_hash64(payload, (size_t)tt_round_up(h.n, 8), h.kind))
 			return damaged(r, "is not what was written");
 		if (h.kind == TT_HASHES_SETTINGS) {
 			f->nsessions++;

@@ -4,7 +4,8 @@
  * every program reads and writes: for a handful of steps). Hashes go by logical index and bits (tt_tensor_hash).
  *
  * FOLDER/hashes.bin, little endian: the 8 bytes of TT_HASHES_MAGIC, then records, each
- *     u32 kind, u32 n, u64 tt_hash64(payload, n, kind), payload of n bytes, zeros up to a multiple of 8
+ *     u32 kind, u32 n, u64 tt_hash64(these 8 bytes, seed 0), u64 tt_hash64(payload and zeros, seed kind), payload of n bytes, zeros up to a
+ *     multiple of 8. Two checks, so that a damaged length is not taken for a cut file.
  *   SETTINGS  text in TOML's form, `[section]` and `key = value` lines. Begins a session: a run, or one that resumed it.
  *   PROGRAM   text. Lines of fields with tabs between, names within a field with blanks between:
  *                 "program" SEGMENT NUMBER        NUMBER of values that its cells have
@@ -24,7 +25,7 @@ enum { TT_HASHES_STATE = TT_NSEGS, TT_HASHES_NSEGS }; /* segments, and what is k
 typedef enum tt_hashes_kind { TT_HASHES_SETTINGS = 1, TT_HASHES_PROGRAM, TT_HASHES_CELL } tt_hashes_kind;
 const char *tt_hashes_segment_name(int seg);
 
-typedef struct tt_hashes_record { uint32_t kind, n; uint64_t check; } tt_hashes_record;
+typedef struct tt_hashes_record { uint32_t kind, n; uint64_t head_check, check; } tt_hashes_record;
 typedef struct tt_hashes_cell_head {
 	int64_t step;     /* 0: before the first */
 	int32_t segment;  /* tt_segment, or TT_HASHES_STATE */

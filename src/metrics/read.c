@@ -98,6 +98,8 @@ static tt_status add_line(reader *r, const json_t *line)
 			add_names(r, json_object_get(line, "extra"));
 		}
 	} else {
+		while (v->n && v->step[v->n - 1] >= step)
+			v->n--;
 		points_push(r, v, line, step, s->n ? s->tokens[s->n - 1] : 0, s->n ? s->seconds[s->n - 1] : 0);
 	}
 	return TT_OK;

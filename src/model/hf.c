@@ -337,6 +337,9 @@ static tt_status rope_check(const tt_llama_config *c, const char *where)
 	int64_t original = r->original_max_position_embeddings;
 	if (original < 0)
 		TT_FAIL(TT_ERR_USAGE, "%s: original_max_position_embeddings %lld must be positive", where, (long long)original);
+	if (yarn && r->factor == 0 && original > c->max_position_embeddings)
+		TT_FAIL(TT_ERR_USAGE, "%s: rope type yarn without a factor: max_position_embeddings %lld must not be below original_max_position_embeddings %lld",
+			where, (long long)c->max_position_embeddings, (long long)original);
 	if (!(yarn && r->factor == 0) && (!(r->factor >= 1) || !isfinite(r->factor)))
 		TT_FAIL(TT_ERR_USAGE, "%s: factor %g of rope type %s must be 1 or more", where, r->factor, kind);
 	if (r->kind == TT_ROPE_DYNAMIC && c->head_dim <= 2)

@@ -19,7 +19,4 @@ tt_ckpt_write_fn tt_saved_write;
 /* Sum of squares of a parameter, or of its accumulated gradient, in double. */
 double tt_state_square_sum(tt_trainer *t, const char *param, bool grad);
 
-/* Percent of the machine's measured peak; NaN while that is not known. `may_measure`: a peak not in the cache is measured now. */
-double tt_run_mfu(tt_trainer *t, const tt_run_options *o, double flops_per_s, bool may_measure);
-
 #endif

@@ -1,13 +1,16 @@
 /* run.c: a run: the loop around the steps, its log, its metrics, its checkpoints. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "ckpt/ckpt.h"
+#include "kernels/peak.h"
 #include "metrics/metrics.h"
 #include "train/internal.h"
 #include "train/train.h"
 
 static const double ln2 = 0.693147180559945309417;
+static const char *const decay_names[] = { [TT_WSD_LINEAR] = "linear", [TT_WSD_SQRT] = "sqrt", [TT_WSD_COSINE] = "cosine" };
 
 struct tt_run {
 	tt_arena *arena;
@@ -20,9 +23,13 @@ struct tt_run {
 	tt_saved *saved;          /* the tensors of a checkpoint, bound to the program */
 	int64_t tokens_seen, planned;
 	int64_t last_saved;       /* step of the newest checkpoint, -1: none */
+	bool last_model_only;     /* it holds the model alone */
+	bool saving_model_only;   /* the save in progress */
+	bool ending;              /* no step comes after the save at hand */
 	double last_save_time, last_step_end;
 	double save_seconds, validate_seconds; /* since the last step's record */
-	double log_tokens, log_seconds;        /* since the last plain line */
+	double peak;                           /* FLOP/s of this machine, measured; NaN: not known (yet) */
+	double started;                        /* when the first step began */
 	tt_run_summary sum;
 	char *config_text;
 };
@@ -87,38 +94,60 @@ static tt_status resume(tt_run *r, const char *folder)
 	TT_TRY(tt_ckpt_open(r->arena, NULL, folder, cfg->checkpoint.load_step, &c));
 	if (!c)
 		return TT_OK;
-	if (tt_ckpt_model_only(c) && !(exclude & TT_CKPT_OPTIMIZER))
-		TT_FAIL(TT_ERR_USAGE, "%s holds the model alone (checkpoint.last_save_model_only): nothing to resume from. Name an older step (checkpoint.load_step), "
-				      "start with fresh moments (checkpoint.exclude_from_loading = [\"optimizer\"]), or from its weights (model.hf_weights)", tt_ckpt_dir(c));
 	const tt_ckpt_state *s = tt_ckpt_get_state(c);
+	if (tt_ckpt_model_only(c) && !(exclude & TT_CKPT_OPTIMIZER)) {
+		/* A run that is over, started once more: by somebody who wants to see that, or by a script that was killed before it could. */
+		if (s->step < cfg->training.steps || (exclude & TT_CKPT_TRAIN_STATE))
+			TT_FAIL(TT_ERR_USAGE, "%s holds the model alone (checkpoint.last_save_model_only): nothing to resume from. Name an older step (checkpoint.load_step), "
+					      "start with fresh moments (checkpoint.exclude_from_loading = [\"optimizer\"]), or from its weights (model.hf_weights)", tt_ckpt_dir(c));
+		exclude |= TT_CKPT_OPTIMIZER;
+	}
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_load(c, r->saved->tensors, r->saved->n, exclude, tt_saved_write, r->saved));
-	int64_t step = 0, updates = 0, skips = 0;
+	int64_t step = 0, skips = 0;
+	int64_t updates = exclude & TT_CKPT_OPTIMIZER ? 0 : s->updates; /* how much the moments have seen */
 	if (!(exclude & TT_CKPT_TRAIN_STATE)) {
 		step = s->step;
 		skips = s->skips;
-		updates = exclude & TT_CKPT_OPTIMIZER ? 0 : s->updates;
 		r->tokens_seen = s->tokens_seen;
+		r->last_saved = step;
+		r->last_model_only = tt_ckpt_model_only(c);
 		if (!(exclude & TT_CKPT_DATALOADER)) {
 			tt_data_cursor cur = { s->data.step, s->data.context_length, s->data.tokens_per_step, s->data.fingerprint };
 			int64_t at;
 			TT_TRY(tt_data_restore(tt_trainer_data(r->trainer), &cur, &at));
 		}
 		const tt_schedule *now = &r->o.schedule;
-		if (!(exclude & TT_CKPT_LR_SCHEDULER) && (now->warmup != s->schedule.warmup || now->total != s->schedule.total || now->decay != s->schedule.decay))
-			tt_log(TT_LOG_WARN, "the schedule is the config's: warmup %lld, total %lld, decay %lld steps; the checkpoint's was %lld, %lld, %lld",
-			       (long long)now->warmup, (long long)now->total, (long long)now->decay, (long long)s->schedule.warmup, (long long)s->schedule.total,
-			       (long long)s->schedule.decay);
+		if (!(exclude & TT_CKPT_LR_SCHEDULER) &&
+		    (now->warmup != s->schedule.warmup || now->total != s->schedule.total || now->decay != s->schedule.decay ||
+		     strcmp(decay_names[now->type], s->schedule.type) || now->min_factor != s->schedule.min_factor))
+			tt_log(TT_LOG_WARN, "the schedule is the config's: warmup %lld, total %lld, decay %lld steps, %s to %g; the checkpoint's was %lld, %lld, %lld, %s to %g "
+			       "(lr_scheduler, training.steps)", (long long)now->warmup, (long long)now->total, (long long)now->decay, decay_names[now->type],
+			       now->min_factor, (long long)s->schedule.warmup, (long long)s->schedule.total, (long long)s->schedule.decay, s->schedule.type,
+			       s->schedule.min_factor);
 	}
 	TT_TRY(tt_trainer_resume(r->trainer, step, updates, skips));
-	r->last_saved = step;
 	tt_log(TT_LOG_INFO, "resumed from %s at step %lld (%.1f s)", tt_ckpt_dir(c), (long long)step, tt_now() - t0);
+	if (step >= cfg->training.steps)
+		tt_log(TT_LOG_INFO, "all %lld steps are done: nothing is left to do (training.steps)", (long long)cfg->training.steps);
 	return TT_OK;
 }
 
 static void before_update(void *ctx)
 {
 	tt_ckpt_before_update(ctx);
+}
+
+/* Folder (or config.json) whose small files go along into checkpoints: where the model came from. NULL: nowhere. */
+static const char *model_source(tt_run *r)
+{
+	if (r->cfg->model.hf_config[0])
+		return r->cfg->model.hf_config;
+	struct stat st;
+	if (!r->o.weights || (stat(r->o.weights, &st) == 0 && S_ISDIR(st.st_mode)))
+		return r->o.weights;
+	const char *slash = strrchr(r->o.weights, '/'); /* a file of weights: the folder that it lies in */
+	return !slash ? "." : slash == r->o.weights ? "/" : tt_arena_strndup(r->arena, r->o.weights, (size_t)(slash - r->o.weights));
 }
 
 static tt_status open_checkpoints(tt_run *r)
@@ -133,7 +162,7 @@ static tt_status open_checkpoints(tt_run *r)
 		return TT_OK;
 	tt_ckpt_options w = {
 		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, .async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED,
-		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = cfg->model.hf_config[0] ? cfg->model.hf_config : r->o.weights,
+		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = model_source(r),
 		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
 	};
 	TT_TRY(tt_ckpt_writer_create(&w, &r->writer));
@@ -182,7 +211,7 @@ tt_status tt_run_open(const tt_config *cfg, const tt_run_io *io, tt_run **out)
 	r->cfg = cfg;
 	r->io = *io;
 	r->last_saved = -1;
-	r->sum.valid_bits = __builtin_nan("");
+	r->sum.valid_bits = r->peak = __builtin_nan("");
 	tt_status s = open_run(r);
 	if (s != TT_OK) {
 		tt_run_close(r);
@@ -205,12 +234,15 @@ void tt_run_close(tt_run *r)
 
 /* ---- saving ----------------------------------------------------------------------------------------------------------------------------- */
 
-/* What a finished save has to say; a failed one stops the run if the config says so. */
+/* What a finished save has to say; a failed one stops the run if the config says so, or if there is nothing to go on to. */
 static tt_status save_result(tt_run *r, tt_status s, bool done, const tt_ckpt_result *res)
 {
 	if (s != TT_OK) {
-		if (r->cfg->checkpoint.on_error == TT_CFG_ON_ERROR_STOP)
-			TT_TRY(s);
+		bool stop = r->cfg->checkpoint.on_error == TT_CFG_ON_ERROR_STOP;
+		if (stop || r->ending)
+			TT_FAIL(s, "%s; after step %lld, %s%s", tt_error_text(), (long long)tt_trainer_steps(r->trainer),
+				r->last_saved < 0 ? "with no checkpoint" : tt_arena_printf(r->arena, "with step %lld as the last checkpoint", (long long)r->last_saved),
+				r->ending ? "" : " (checkpoint.on_error = \"continue\" goes on without)");
 		tt_log(TT_LOG_WARN, "save failed: %s; training goes on without it (checkpoint.on_error)", tt_error_text());
 		tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "save_failed", tt_error_text(), NULL, 0);
 		return TT_OK;
@@ -218,6 +250,7 @@ static tt_status save_result(tt_run *r, tt_status s, bool done, const tt_ckpt_re
 	if (!done)
 		return TT_OK;
 	r->last_saved = res->step;
+	r->last_model_only = r->saving_model_only;
 	tt_metrics_scalar x[] = { { "bytes", (double)res->bytes }, { "save_seconds", res->seconds }, { "stall_seconds", res->stall_seconds } };
 	tt_log(TT_LOG_INFO, "saved step %lld: %.1f MiB in %.2f s, training waited %.3f s", (long long)res->step, (double)res->bytes / (double)TT_MIB, res->seconds,
 	       res->stall_seconds);
@@ -240,15 +273,15 @@ static tt_status begin_save(tt_run *r, bool model_only)
 	double t0 = tt_now();
 	TT_TRY(poll_save(r, true)); /* one at a time */
 	const tt_schedule *sc = &r->o.schedule;
-	static const char *const types[] = { "linear", "sqrt", "cosine" };
 	tt_data_cursor cur = tt_data_save(tt_trainer_data(r->trainer), tt_trainer_steps(r->trainer));
 	tt_ckpt_state st = {
 		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
 		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
 		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint },
-		.schedule = { sc->warmup, sc->total, sc->decay, types[sc->type], sc->min_factor }, .config = r->config_text,
+		.schedule = { sc->warmup, sc->total, sc->decay, decay_names[sc->type], sc->min_factor }, .config = r->config_text,
 	};
 	tt_st_dtype dtype = model_only && r->cfg->checkpoint.export_dtype == TT_CFG_EXPORT_BFLOAT16 ? TT_ST_BF16 : TT_ST_F32;
+	r->saving_model_only = model_only;
 	tt_status s = tt_ckpt_save_begin(r->writer, &st, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype);
 	r->last_save_time = tt_now();
 	r->save_seconds += r->last_save_time - t0;
@@ -296,6 +329,24 @@ static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
 	return k;
 }
 
+/* The peak comes from the cache; without one it is measured once the run has shown that it is more than a try: a quarter of a second. */
+static double mfu(tt_run *r, double flops_per_s, double now)
+{
+	enum { TRY_SECONDS = 5 };
+	if (r->peak != r->peak && (!r->started || now - r->started > TRY_SECONDS)) {
+		tt_peak p;
+		if (tt_peak_get(NULL, tt_exec_pool(tt_trainer_exec(r->trainer)), r->o.exec.isa, r->o.compute, r->started > 0, &p))
+			r->peak = p.flops;
+		else if (r->started)
+			r->peak = 0;
+		if (r->peak == r->peak && r->peak > 0)
+			tt_log(TT_LOG_INFO, "peak of this machine: %.0f GFLOP/s (%s, %s)", r->peak / 1e9, tt_figure_name(p.figure), p.cached ? "cached" : "measured now");
+	}
+	if (!r->started)
+		r->started = now;
+	return r->peak > 0 ? 100 * flops_per_s / r->peak : __builtin_nan("");
+}
+
 static void record_step(tt_run *r, const tt_step_report *s)
 {
 	double now = tt_now(), seconds = now - r->last_step_end;
@@ -306,7 +357,7 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_metrics_step m = {
 		.step = s->step, .loss = s->loss, .loss_max = s->loss_max, .grad_norm = s->grad_norm, .lr = s->lr, .tokens = s->tokens,
 		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = (double)s->tokens / s->seconds, .flops_per_s = flops / s->seconds,
-		.mfu = tt_run_mfu(r->trainer, &r->o, flops / s->seconds, s->step > 1), .seconds = seconds, .data_seconds = s->data_seconds,
+		.mfu = mfu(r, flops / s->seconds, now), .seconds = seconds, .data_seconds = s->data_seconds,
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,
 		.memory_resident = tt_memory_resident(), .skipped = s->skipped, .extra = extra,
@@ -349,21 +400,46 @@ tt_status tt_run_step(tt_run *r, tt_step_report *out)
 	record_step(r, &s);
 	TT_TRY(poll_save(r, false));
 	bool last = s.step >= cfg->training.steps;
-	if (!last && save_due(r, s.step))
-		TT_TRY(begin_save(r, false));
+	/* Before the save: a run that resumes from it must not miss this validation. */
 	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0)) {
 		double loss;
 		int64_t valid;
 		TT_TRY(tt_run_validate(r, last && r->io.valid_whole, &loss, &valid));
 	}
+	if (!last && save_due(r, s.step))
+		TT_TRY(begin_save(r, false));
 	*out = s;
 	return TT_OK;
+}
+
+/* A step has failed: what a save in progress says after that is logged, the first error stays. */
+static tt_status step_failed(tt_run *r, tt_status s)
+{
+	char *text = tt_arena_strdup(r->arena, tt_error_text());
+	bool done = false;
+	tt_ckpt_result res;
+	if (r->writer && tt_ckpt_wait(r->writer, &done, &res) != TT_OK)
+		tt_log(TT_LOG_WARN, "save failed: %s", tt_error_text());
+	else if (done)
+		tt_log(TT_LOG_INFO, "saved step %lld", (long long)res.step);
+	TT_FAIL(s, "%s", text);
+}
+
+/* The checkpoint after the last step. A run that has ended may leave the model alone; one that was stopped goes on later. */
+static tt_status save_last(tt_run *r, bool model_only)
+{
+	TT_TRY(poll_save(r, true));
+	r->ending = true;
+	if (r->last_saved != tt_trainer_steps(r->trainer) || (model_only && !r->last_model_only))
+		TT_TRY(begin_save(r, model_only));
+	return poll_save(r, true);
 }
 
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 {
 	const tt_config *cfg = r->cfg;
-	int stop = 0;
+	int stop = r->io.stop ? (int)*r->io.stop : 0; /* asked during start-up: nothing is new since the last checkpoint */
+	bool idle = stop != 0;
 	while (tt_trainer_steps(r->trainer) < cfg->training.steps && !stop) {
 		tt_step_report s;
 		tt_status st = tt_run_step(r, &s);
@@ -371,17 +447,13 @@ tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 			tt_log(TT_LOG_INFO, "the text ends after step %lld (data.repeat = false)", (long long)tt_trainer_steps(r->trainer));
 			break;
 		}
-		TT_TRY(st);
+		if (st != TT_OK)
+			return step_failed(r, st);
 		stop = r->io.stop ? (int)*r->io.stop : 0;
 	}
 	int64_t step = tt_trainer_steps(r->trainer);
-	if (r->writer) {
-		bool whole = !stop; /* a run that ended may leave the model alone; one that was stopped goes on later */
-		TT_TRY(poll_save(r, true));
-		if (r->last_saved != step || (whole && cfg->checkpoint.last_save_model_only))
-			TT_TRY(begin_save(r, whole && cfg->checkpoint.last_save_model_only));
-		TT_TRY(poll_save(r, true));
-	}
+	if (r->writer && !idle)
+		TT_TRY(save_last(r, !stop && cfg->checkpoint.last_save_model_only));
 	if (cfg->profiling.enable && r->io.print) {
 		tt_buf b = { 0 };
 		tt_metrics_pause(r->metrics);
@@ -391,6 +463,7 @@ tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 	}
 	*out = r->sum;
 	if (stop)
-		TT_FAIL(TT_ERR_STOP, "stopped by signal %d after step %lld%s", stop, (long long)step, r->writer ? ", saved" : "; nothing is saved (checkpoint.enable)");
+		TT_FAIL(TT_ERR_STOP, "stopped by signal %d after step %lld%s", stop, (long long)step,
+			!r->writer ? "; nothing is saved (checkpoint.enable)" : idle ? "; nothing new to save" : ", saved");
 	return TT_OK;
 }

@@ -1,0 +1,875 @@
+/* test_runs.c: runs as they are started, stopped, killed and damaged: the binary itself, from outside.
+ *
+ * What must hold: a run that was stopped any way at any moment and started again ends with the bytes that a run without a stop ends with.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/safetensors.h"
+#include "test.h"
+#include "train/train.h"
+
+enum { STEPS = 12, TIMEOUT = 50, BY_SIGNAL = 1000 }; /* exit "codes" from BY_SIGNAL up: the signal's number */
+
+/* ---- texts and configs ----------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t draw(uint64_t *s) { return tt_mix64(*s += 0x9e3779b97f4a7c15u); }
+
+static void put(tt_test *t, const char *path, const char *text, size_t n)
+{
+	const char *full = tt_test_path(t, path);
+	char *folder = tt_arena_strdup(t->arena, full);
+	*strrchr(folder, '/') = 0;
+	TT_CHECK_OK(t, tt_mkdirs(folder));
+	TT_CHECK_OK(t, tt_file_write(full, text, n));
+}
+
+/* Documents of some hundred bytes, one of them all 'Z'; a longer one is held out. */
+static void make_texts(tt_test *t)
+{
+	static const char *const words[] = { "the ", "model ", "learns ", "a ", "rule, ", "then ", "another.\n", "seven " };
+	uint64_t s = 5;
+	for (int d = 0; d < 14; d++) {
+		tt_buf b = { 0 };
+		size_t want = d == 13 ? 1500 : 250 + draw(&s) % 300;
+		while (b.n < want)
+			tt_buf_str(&b, words[draw(&s) % TT_COUNT(words)]);
+		if (d == 12)
+			memset(b.s, 'Z', b.n);
+		put(t, d == 13 ? "held/out.txt" : tt_arena_printf(t->arena, "text/%02d.txt", d), b.s, b.n);
+		tt_buf_fini(&b);
+	}
+}
+
+/* Two microbatches a step, two threads, a schedule with warmup and decay; checkpoints that hold everything. */
+static void make_config(tt_test *t)
+{
+	const char *tmp = tt_test_tmp(t);
+	const char *text = tt_arena_printf(t->arena,
+		"[model]\nflavor = \"debugmodel\"\nvocab_size = 256\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 2\n"
+		"num_key_value_heads = 1\nintermediate_size = 48\ntie_word_embeddings = false\n"
+		"[training]\nsteps = %d\ntokens_per_step = 256\ntokens_per_microbatch = 128\ncontext_length = 64\n"
+		"[optimizer]\nlr = 3e-3\n[lr_scheduler]\ntotal_steps = %d\nwarmup_steps = 3\ndecay_ratio = 0.5\ndecay_type = \"cosine\"\nmin_lr_factor = 0.1\n"
+		"[checkpoint]\nenable = true\ninterval = 1000000\nlast_save_model_only = false\n"
+		"[data]\npaths = [\"%s/text\"]\n[validation]\nenable = true\nfreq = 1\nsteps = 1\npaths = [\"%s/held\"]\n"
+		"[hardware]\nthreads = 2\n[debug]\nisa = \"%s\"\n", STEPS, STEPS, tmp, tmp, t->isa[0] ? t->isa : "auto");
+	put(t, "run.toml", text, strlen(text));
+}
+
+static void set_up(tt_test *t)
+{
+	make_texts(t);
+	make_config(t);
+}
+
+/* ---- processes ------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct child {
+	tt_test *t;
+	const char *name, *flags;
+	pid_t pid; /* 0: it has ended */
+	int code;
+} child;
+
+/* Starts `titan train` with its dump folder NAME and what it says in NAME.log. `flags` are separated by blanks. */
+static child start(tt_test *t, const char *name, const char *flags)
+{
+	char *argv[40];
+	int n = 0;
+	argv[n++] = "build/titan";
+	argv[n++] = "train";
+	argv[n++] = (char *)tt_test_path(t, "run.toml");
+	argv[n++] = tt_arena_printf(t->arena, "--job.dump_folder=%s/%s", tt_test_tmp(t), name);
+	char *rest = NULL;
+	for (char *f = strtok_r(tt_arena_strdup(t->arena, flags), " ", &rest); f && n < TT_COUNT(argv) - 1; f = strtok_r(NULL, " ", &rest))
+		argv[n++] = f;
+	argv[n] = NULL;
+	const char *log = tt_test_path(t, tt_arena_printf(t->arena, "%s.log", name));
+	unlink(log); /* what the last one said is not waited for */
+	child c = { .t = t, .name = name, .flags = flags };
+	c.pid = fork();
+	if (c.pid == 0) {
+		int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		if (fd >= 0 && dup2(fd, 1) == 1 && dup2(fd, 2) == 2)
+			execv(argv[0], argv);
+		_exit(127);
+	}
+	TT_CHECK_MSG(t, c.pid > 0, "fork: %m");
+	return c;
+}
+
+static bool ended(child *c)
+{
+	int status;
+	if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid) {
+		c->pid = 0;
+		c->code = WIFEXITED(status) ? WEXITSTATUS(status) : BY_SIGNAL + WTERMSIG(status);
+	}
+	return c->pid <= 0;
+}
+
+static void rest(double seconds)
+{
+	struct timespec ts = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+	nanosleep(&ts, NULL);
+}
+
+/* Waits for the end; the exit code. */
+static int finish(child *c)
+{
+	for (double t0 = tt_now(); !ended(c); rest(0.001))
+		if (tt_now() - t0 > TIMEOUT) {
+			kill(c->pid, SIGKILL);
+			TT_CHECK_MSG(c->t, false, "%s %s: still runs after %d s", c->name, c->flags, TIMEOUT);
+			t0 = tt_now();
+		}
+	return c->code;
+}
+
+static const char *read_text(tt_test *t, const char *path)
+{
+	char *s = "";
+	size_t n;
+	struct stat st;
+	const char *full = tt_test_path(t, path);
+	if (!stat(full, &st))
+		TT_CHECK_OK(t, tt_file_read(t->arena, full, &s, &n));
+	return s;
+}
+
+static const char *said(tt_test *t, const char *name) { return read_text(t, tt_arena_printf(t->arena, "%s.log", name)); }
+
+/* A whole run that must end with `code` and, if `part` is given, say that. */
+static bool run_says(tt_test *t, const char *name, const char *flags, int code, const char *part, int line)
+{
+	child c = start(t, name, flags);
+	int got = finish(&c);
+	const char *log = said(t, name);
+	return TT_CHECK_MSG(t, got == code && (!part || strstr(log, part)), "line %d: %s %s: exit code %d, want %d and \"%s\" in:\n%s", line, name, flags, got, code,
+			    part ? part : "", log);
+}
+#define RUN(t, name, flags) run_says((t), (name), (flags), 0, NULL, __LINE__)
+#define RUN_SAYS(t, name, flags, code, part) run_says((t), (name), (flags), (code), (part), __LINE__)
+
+/* ---- what is left --------------------------------------------------------------------------------------------------------------------- */
+
+static const char *step_path(tt_test *t, const char *name, int64_t step, const char *file)
+{
+	return tt_arena_printf(t->arena, "%s/checkpoint/step-%08lld%s%s", name, (long long)step, *file ? "/" : "", file);
+}
+
+static bool there(tt_test *t, const char *path) { return access(tt_test_path(t, path), F_OK) == 0; }
+
+/* Names in NAME/checkpoint that begin with `prefix`. */
+static int count_names(tt_test *t, const char *name, const char *prefix)
+{
+	DIR *d = opendir(tt_test_path(t, tt_arena_printf(t->arena, "%s/checkpoint", name)));
+	int n = 0;
+	for (struct dirent *e; d && (e = readdir(d));)
+		n += !strncmp(e->d_name, prefix, strlen(prefix));
+	if (d)
+		closedir(d);
+	return n;
+}
+
+/* Step that `latest` names; -1: there is none. */
+static int64_t latest(tt_test *t, const char *name)
+{
+	const char *s = read_text(t, tt_arena_printf(t->arena, "%s/checkpoint/latest", name));
+	return !strncmp(s, "step-", 5) ? strtoll(s + 5, NULL, 10) : -1;
+}
+
+static bool same_file(tt_test *t, const char *a, const char *b)
+{
+	char *x = "", *y = "";
+	size_t nx = 0, ny = 0;
+	return TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, a), &x, &nx)) && TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, b), &y, &ny)) &&
+	       TT_CHECK_MSG(t, nx == ny && !memcmp(x, y, nx), "%s and %s differ", a, b);
+}
+
+/* A number of train_state.json. */
+static int64_t state_number(tt_test *t, const char *name, int64_t step, const char *key)
+{
+	json_t *o = json_loads(read_text(t, step_path(t, name, step, "train_state.json")), 0, NULL);
+	int64_t v = o ? json_integer_value(json_object_get(o, key)) : -1;
+	json_decref(o);
+	return v;
+}
+
+/* The text of a value of a JSON line, as it stands there. */
+static const char *value_text(tt_arena *a, const char *line, const char *key)
+{
+	const char *p = strstr(line, tt_arena_printf(a, "\"%s\":", key));
+	if (!p)
+		return "-";
+	p += strlen(key) + 3;
+	return tt_arena_strndup(a, p, strcspn(p, ",}\n"));
+}
+
+typedef struct history { const char *text; int64_t steps; } history; /* steps: of the last step line */
+
+/* metrics.jsonl as one line per step and validation, with what must be the same in any run. Each step must be there once, in order, and
+ * each line be JSON. */
+static history steps_of(tt_test *t, const char *name)
+{
+	tt_buf b = { 0 };
+	int64_t last = 0;
+	char *more = NULL;
+	for (char *line = strtok_r(tt_arena_strdup(t->arena, read_text(t, tt_arena_printf(t->arena, "%s/metrics.jsonl", name))), "\n", &more); line;
+	     line = strtok_r(NULL, "\n", &more)) {
+		json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+		const char *type = json_string_value(json_object_get(o, "type"));
+		int64_t step = json_integer_value(json_object_get(o, "step"));
+		if (!TT_CHECK_MSG(t, o && type, "%s: not a line of metrics: %s", name, line))
+			break;
+		if (!strcmp(type, "step")) {
+			TT_CHECK_MSG(t, step == last + 1, "%s: step %lld comes after %lld", name, (long long)step, (long long)last);
+			last = step;
+		}
+		if (strcmp(type, "event"))
+			tt_buf_printf(&b, "%s %lld loss %s norm %s lr %s tokens %s skipped %s\n", type, (long long)step, value_text(t->arena, line, "loss"),
+				      value_text(t->arena, line, "grad_norm"), value_text(t->arena, line, "lr"),
+				      value_text(t->arena, line, *type == 's' ? "tokens_seen" : "tokens"), value_text(t->arena, line, "skipped"));
+		json_decref(o);
+	}
+	history h = { tt_arena_strdup(t->arena, b.s ? b.s : ""), last };
+	tt_buf_fini(&b);
+	return h;
+}
+
+/* Both runs ended at `step` with the same tensors, counters and history. */
+static bool same_end(tt_test *t, const char *a, const char *b, int64_t step)
+{
+	static const char *const files[] = { "model.safetensors", "optimizer.safetensors" }, *const keys[] = { "step", "updates", "skips", "tokens_seen" };
+	bool ok = TT_CHECK_INT(t, latest(t, a), step) && TT_CHECK_INT(t, latest(t, b), step);
+	for (int i = 0; i < TT_COUNT(files); i++)
+		ok = ok && same_file(t, step_path(t, a, step, files[i]), step_path(t, b, step, files[i]));
+	for (int i = 0; i < TT_COUNT(keys); i++)
+		ok = ok && TT_CHECK_INT(t, state_number(t, a, step, keys[i]), state_number(t, b, step, keys[i]));
+	return ok && TT_CHECK_STR(t, steps_of(t, a).text, steps_of(t, b).text);
+}
+
+static bool copy_file(tt_test *t, const char *from, const char *to)
+{
+	char *s;
+	size_t n;
+	if (!TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, from), &s, &n)))
+		return false;
+	put(t, to, s, n);
+	return true;
+}
+
+/* A folder with all below it. */
+static void copy_folder(tt_test *t, const char *from, const char *to)
+{
+	DIR *d = opendir(tt_test_path(t, from));
+	for (struct dirent *e; d && (e = readdir(d));) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		const char *x = tt_arena_printf(t->arena, "%s/%s", from, e->d_name), *y = tt_arena_printf(t->arena, "%s/%s", to, e->d_name);
+		if (e->d_type == DT_DIR)
+			copy_folder(t, x, y);
+		else
+			copy_file(t, x, y);
+	}
+	if (d)
+		closedir(d);
+}
+
+static void remove_tree(tt_test *t, const char *path)
+{
+	const char *full = tt_test_path(t, path);
+	DIR *d = opendir(full);
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			remove_tree(t, tt_arena_printf(t->arena, "%s/%s", path, e->d_name));
+	if (d)
+		closedir(d);
+	(void)remove(full);
+}
+
+/* ---- continuation ---------------------------------------------------------------------------------------------------------------------- */
+
+static void continued_with(tt_test *t, const char *flags, const char *a, const char *b)
+{
+	static const int stops[] = { 1, 2, 5, 6, 9, STEPS };
+	RUN(t, a, flags);
+	for (int i = 0; i < TT_COUNT(stops); i++)
+		RUN(t, b, tt_arena_printf(t->arena, "%s --training.steps=%d", flags, stops[i]));
+	same_end(t, a, b, STEPS);
+}
+
+static void continuation(tt_test *t)
+{
+	set_up(t);
+	continued_with(t, "--checkpoint.interval=3", "straight", "stopped");
+	/* Other threads and other saving: the same again. */
+	RUN(t, "other", "--threads=1 --checkpoint.async_mode=disabled --checkpoint.interval=1");
+	same_end(t, "straight", "other", STEPS);
+	/* Another seed parts them: the comparison sees it. */
+	RUN(t, "seed", "--debug.seed=1");
+	TT_CHECK(t, strcmp(steps_of(t, "straight").text, steps_of(t, "seed").text) != 0);
+}
+
+/* Weights in which the row of the embedding that 'Z' reads is not a number: steps with the document of Zs are skipped. */
+static bool make_poisoned(tt_test *t)
+{
+	tt_st *st;
+	const tt_st_tensor *e;
+	if (!RUN(t, "seed", "--training.steps=1") || !copy_file(t, step_path(t, "seed", 1, "model.safetensors"), "poisoned.safetensors") ||
+	    !TT_CHECK_OK(t, tt_st_open(t->arena, tt_test_path(t, "poisoned.safetensors"), &st)))
+		return false;
+	bool ok = TT_CHECK_OK(t, tt_st_get(st, "model.embed_tokens.weight", &e));
+	int64_t at = ok ? e->at + 'Z' * e->dim[1] * 4 : 0;
+	tt_st_close(st);
+	int fd = open(tt_test_path(t, "poisoned.safetensors"), O_WRONLY);
+	float nan = __builtin_nanf("");
+	for (int i = 0; ok && i < 32; i++)
+		ok = TT_CHECK(t, pwrite(fd, &nan, 4, at + 4 * i) == 4);
+	close(fd);
+	return ok;
+}
+
+static void skipped_steps(tt_test *t)
+{
+	set_up(t);
+	if (!make_poisoned(t))
+		return;
+	const char *skip = tt_arena_printf(t->arena, "--model.hf_weights=%s --training.nonfinite=skip", tt_test_path(t, "poisoned.safetensors"));
+	continued_with(t, skip, "straight", "stopped");
+	const char *h = steps_of(t, "straight").text;
+	int64_t updates = state_number(t, "straight", STEPS, "updates");
+	TT_CHECK_MSG(t, strstr(h, "skipped true") && strstr(h, "skipped false") && updates > 0 && updates < STEPS, "%lld updates in:\n%s", (long long)updates, h);
+	/* Skips in a row are counted on: all documents are Zs now, and the run ends where it would have ended. */
+	char z[700];
+	memset(z, 'Z', sizeof z);
+	put(t, "only-z/z.txt", z, sizeof z);
+	const char *flags = tt_arena_printf(t->arena, "%s --training.nonfinite_max_skips=4 --data.paths=%s", skip, tt_test_path(t, "only-z"));
+	RUN_SAYS(t, "zs", flags, 1, "step 5: skip 5 in a row");
+	RUN(t, "zs2", tt_arena_printf(t->arena, "%s --training.steps=3", flags));
+	RUN_SAYS(t, "zs2", flags, 1, "step 5: skip 5 in a row");
+}
+
+/* ---- kill -9 ------------------------------------------------------------------------------------------------------------------------------ */
+
+enum { KILL_STEPS = 40 };
+
+static bool saving(child *c) { return count_names(c->t, c->name, ".tmp-") > 0; }
+
+/* A run, killed again and again until it ends. Every second kill waits until a save is on its way. Returns how many kills it took;
+ * *torn counts those that left an unfinished checkpoint. */
+static int killed_run(tt_test *t, const char *name, const char *flags, uint64_t *s, int most, int *torn)
+{
+	int kills = 0;
+	for (bool done = false; !done;) {
+		child c = start(t, name, flags);
+		double wait = kills < most ? 0.02 + (double)(draw(s) % 1000) * 2e-4 : TIMEOUT, t0 = tt_now();
+		bool aim = draw(s) % 2;
+		tt_mark m = tt_arena_push(t->arena);
+		while (!ended(&c) && tt_now() - t0 < wait)
+			rest(0.0005);
+		while (aim && kills < most && !ended(&c) && !saving(&c))
+			tt_arena_pop(t->arena, m);
+		if (aim)
+			rest((double)(draw(s) % 1000) * 1e-5);
+		tt_arena_pop(t->arena, m);
+		if (!ended(&c)) {
+			kill(c.pid, SIGKILL);
+			finish(&c);
+		}
+		int tmp = count_names(t, name, ".tmp-");
+		TT_CHECK_MSG(t, tmp <= 1, "%s: %d unfinished checkpoints after %d kills", name, tmp, kills);
+		*torn += tmp;
+		done = c.code == 0;
+		kills += c.code == BY_SIGNAL + SIGKILL;
+		if (!TT_CHECK_MSG(t, done || c.code == BY_SIGNAL + SIGKILL, "%s: after %d kills it ended with %d:\n%s", name, kills, c.code, said(t, name)))
+			break;
+	}
+	return kills;
+}
+
+static void kills(tt_test *t, int want)
+{
+	set_up(t);
+	const char *flags = tt_arena_printf(t->arena, "--training.steps=%d --lr_scheduler.total_steps=%d --checkpoint.keep_latest_k=2 --validation.freq=2", KILL_STEPS,
+					    KILL_STEPS);
+	if (!RUN(t, "straight", flags))
+		return;
+	uint64_t s = t->seed;
+	int n = 0, torn = 0, rounds = 0;
+	for (; n < want && !t->failures; rounds++) {
+		const char *name = tt_arena_printf(t->arena, "killed-%d", rounds);
+		n += killed_run(t, name, tt_arena_printf(t->arena, "%s --checkpoint.interval=%d", flags, 1 + (int)(draw(&s) % 2)), &s, want - n, &torn);
+		same_end(t, "straight", name, KILL_STEPS);
+		TT_CHECK_INT(t, count_names(t, name, ".tmp-"), 0);
+		TT_CHECK_INT(t, count_names(t, name, "step-"), 2);
+		if (t->failures)
+			break;
+		remove_tree(t, name);
+	}
+	TT_CHECK_MSG(t, n >= want && torn > 0, "%d kills in %d runs, %d of them in a save", n, rounds, torn);
+}
+
+static void killed(tt_test *t) { kills(t, 6); }
+static void killed_50(tt_test *t) { kills(t, 50); }
+
+/* ---- signals -------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool catches(child *c)
+{
+	const char *path = tt_arena_printf(c->t->arena, "/proc/%d/status", (int)c->pid);
+	FILE *f = fopen(path, "r");
+	char line[256];
+	unsigned long long mask = 0;
+	while (f && fgets(line, sizeof line, f))
+		if (!strncmp(line, "SigCgt:", 7))
+			mask = strtoull(line + 7, NULL, 16);
+	if (f)
+		fclose(f);
+	return mask >> (SIGTERM - 1) & 1;
+}
+
+static bool first_step(child *c) { return strstr(said(c->t, c->name), "start-up:") != NULL; }
+static bool stepping(child *c) { return strstr(read_text(c->t, tt_arena_printf(c->t->arena, "%s/metrics.jsonl", c->name)), "\"validation\"") != NULL; }
+
+/* Waits until `when` holds; false: the child has ended before. */
+static bool await(child *c, bool (*when)(child *c))
+{
+	tt_mark m = tt_arena_push(c->t->arena);
+	bool is = false;
+	for (double t0 = tt_now(); !(is = when(c)) && !ended(c) && tt_now() - t0 < TIMEOUT; rest(0.0002))
+		tt_arena_pop(c->t->arena, m);
+	return is;
+}
+
+static void signals(tt_test *t)
+{
+	set_up(t);
+	static const struct { const char *name; bool (*when)(child *c); double delay; } moments[] = {
+		{ "start", catches, 0 }, { "start+", catches, 0.02 }, { "first", first_step, 0 }, { "first+", first_step, 0.02 }, { "save", saving, 0 }, { "save+", saving, 0.03 },
+		{ "steps", first_step, 0.05 }, { "steps+", first_step, 0.2 },
+	};
+	const char *flags = tt_arena_printf(t->arena, "--training.steps=%d --lr_scheduler.total_steps=%d --checkpoint.interval=7 --validation.steps=-1", 2 * KILL_STEPS,
+					    2 * KILL_STEPS);
+	if (!RUN(t, "straight", flags))
+		return;
+	uint64_t s = t->seed;
+	const char *name = "stopped";
+	int stops = 0;
+	for (int i = 0; i < TT_COUNT(moments) && !t->failures; i++) {
+		int64_t before = latest(t, name);
+		child c = start(t, name, flags);
+		if (!await(&c, moments[i].when))
+			continue;
+		rest(moments[i].delay * (double)(draw(&s) % 1000) * 1e-3);
+		int number = i % 2 ? SIGTERM : SIGINT;
+		if (ended(&c))
+			continue;
+		kill(c.pid, number);
+		int64_t at = steps_of(t, name).steps;
+		if (finish(&c) == 0)
+			continue; /* it came to its end first */
+		const char *text = strstr(said(t, name), "stopped by signal");
+		int got = 0;
+		long long step = -1;
+		if (!TT_CHECK_MSG(t, c.code == 3 && text && sscanf(text, "stopped by signal %d after step %lld", &got, &step) == 2 && got == number,
+				  "%s: exit code %d:\n%s", moments[i].name, c.code, said(t, name)))
+			break;
+		/* Before the first step of this start there is nothing new to save, and metrics.jsonl may still be the last start's. */
+		TT_CHECK_MSG(t, step <= TT_MAX(at, before) + 1, "%s: told at step %lld, it went on to %lld", moments[i].name, (long long)at, step);
+		TT_CHECK_INT(t, latest(t, name), step ? step : -1);
+		TT_CHECK_INT(t, steps_of(t, name).steps, step);
+		stops++;
+	}
+	TT_CHECK_MSG(t, stops >= 6, "only %d stops", stops);
+	RUN(t, name, flags);
+	same_end(t, "straight", name, 2 * KILL_STEPS);
+}
+
+/* A step of many seconds, and nobody who waits for it. */
+static void second_signal(tt_test *t)
+{
+	set_up(t);
+	for (int i = 0; i < 2; i++) {
+		child c = start(t, "long", "--training.tokens_per_step=8388608 --training.tokens_per_microbatch=4096 --debug.kernels=ref --validation.enable=false");
+		if (!TT_CHECK(t, await(&c, first_step)))
+			return;
+		rest(0.2); /* into the step */
+		kill(c.pid, SIGTERM);
+		rest(0.1);
+		if (!TT_CHECK_MSG(t, !ended(&c), "the first signal ended it: %d\n%s", c.code, said(t, "long")))
+			return;
+		double t0 = tt_now();
+		kill(c.pid, i ? SIGINT : SIGTERM);
+		TT_CHECK_INT(t, finish(&c), BY_SIGNAL + (i ? SIGINT : SIGTERM));
+		TT_CHECK_MSG(t, tt_now() - t0 < 2, "%.1f s after the second signal", tt_now() - t0);
+	}
+}
+
+/* ---- what is kept ------------------------------------------------------------------------------------------------------------------------ */
+
+static void kept(tt_test *t)
+{
+	set_up(t);
+	for (int i = 1; i <= 6; i++) {
+		const char *steps = tt_arena_printf(t->arena, "--training.steps=%d --checkpoint.interval=1", 2 * i);
+		RUN(t, "one", tt_arena_printf(t->arena, "%s --checkpoint.keep_latest_k=1", steps));
+		TT_CHECK_INT(t, count_names(t, "one", "step-"), 1);
+		TT_CHECK_INT(t, latest(t, "one"), 2 * i);
+		if (i > 2)
+			continue;
+		RUN(t, "two", tt_arena_printf(t->arena, "%s --checkpoint.keep_latest_k=2", steps));
+		TT_CHECK_INT(t, count_names(t, "two", "step-"), 2);
+		TT_CHECK(t, there(t, step_path(t, "two", 2 * i - 1, "COMPLETE")) && there(t, step_path(t, "two", 2 * i, "COMPLETE")));
+	}
+	RUN(t, "all", "--checkpoint.interval=1 --checkpoint.keep_latest_k=0");
+	TT_CHECK_INT(t, count_names(t, "all", "step-"), STEPS);
+	TT_CHECK_INT(t, count_names(t, "one", "step-") + 2, 3);
+	same_end(t, "one", "all", STEPS);
+}
+
+static void model_alone(tt_test *t)
+{
+	set_up(t);
+	const char *flags = "--training.steps=4 --checkpoint.interval=2 --checkpoint.last_save_model_only=true";
+	RUN(t, "a", flags);
+	TT_CHECK(t, there(t, step_path(t, "a", 4, "model.safetensors")) && !there(t, step_path(t, "a", 4, "optimizer.safetensors")));
+	/* The same again is a run that is over; one with more steps has nothing to go on from, and says what can be done. */
+	RUN_SAYS(t, "a", flags, 0, "all 4 steps are done");
+	static const char *const remedies[] = { "step-00000004 holds the model alone", "checkpoint.load_step", "exclude_from_loading", "model.hf_weights" };
+	for (int i = 0; i < TT_COUNT(remedies); i++)
+		RUN_SAYS(t, "a", "", 2, remedies[i]);
+	/* Each of the remedies works. */
+	RUN(t, "straight", "");
+	copy_folder(t, "a", "b");
+	copy_folder(t, "a", "c");
+	RUN(t, "b", "--checkpoint.load_step=2");
+	same_end(t, "straight", "b", STEPS);
+	RUN_SAYS(t, "c", "--checkpoint.exclude_from_loading=optimizer", 0, "at step 4");
+	TT_CHECK_INT(t, state_number(t, "c", STEPS, "updates"), STEPS - 4);
+	RUN(t, "d", tt_arena_printf(t->arena, "--model.hf_weights=%s", tt_test_path(t, step_path(t, "a", 4, "model.safetensors"))));
+	/* bfloat16: each value rounded to the nearest even one. */
+	RUN(t, "bf16", tt_arena_printf(t->arena, "%s --checkpoint.export_dtype=bfloat16", flags));
+	tt_st *x, *y;
+	if (TT_CHECK_OK(t, tt_st_open(t->arena, tt_test_path(t, step_path(t, "a", 4, "")), &x)) &&
+	    TT_CHECK_OK(t, tt_st_open(t->arena, tt_test_path(t, step_path(t, "bf16", 4, "")), &y))) {
+		int64_t wrong = 0;
+		TT_CHECK_INT(t, tt_st_count(x), tt_st_count(y));
+		for (int64_t i = 0; i < tt_st_count(x); i++) {
+			const tt_st_tensor *p = tt_st_at(x, i), *q = tt_st_at(y, i);
+			wrong += p->dtype != TT_ST_F32 || q->dtype != TT_ST_BF16 || p->count != q->count;
+			for (int64_t k = 0; !wrong && k < p->count; k++) {
+				float f;
+				tt_bf16 h;
+				memcpy(&f, p->p + 4 * k, 4);
+				memcpy(&h, q->p + 2 * k, 2);
+				wrong += h != tt_f32_to_bf16(f);
+			}
+		}
+		TT_CHECK_INT(t, wrong, 0);
+		TT_CHECK(t, strstr(read_text(t, step_path(t, "bf16", 4, "config.json")), "bfloat16") != NULL);
+		tt_st_close(x);
+		tt_st_close(y);
+	}
+}
+
+/* ---- when a save is due -------------------------------------------------------------------------------------------------------------------- */
+
+static void due(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "a", "--checkpoint.interval=5 --checkpoint.enable_first_step_checkpoint");
+	static const int want[] = { 1, 5, 10, STEPS };
+	for (int i = 0; i < TT_COUNT(want); i++)
+		TT_CHECK_MSG(t, there(t, step_path(t, "a", want[i], "COMPLETE")), "no step %d", want[i]);
+	TT_CHECK_INT(t, count_names(t, "a", "step-"), TT_COUNT(want));
+	RUN(t, "b", "--checkpoint.interval=5");
+	TT_CHECK_INT(t, count_names(t, "b", "step-"), TT_COUNT(want) - 1);
+	/* By the clock. */
+	RUN(t, "c", "--checkpoint.interval_minutes=1e-9 --checkpoint.keep_latest_k=0");
+	TT_CHECK_INT(t, count_names(t, "c", "step-"), STEPS);
+	child c = start(t, "d", "--training.steps=1000000 --checkpoint.interval_minutes=0.003 --checkpoint.keep_latest_k=0");
+	double t0 = tt_now();
+	while (!ended(&c) && tt_now() - t0 < TIMEOUT && count_names(t, "d", "step-") < 4)
+		rest(0.01);
+	double took = tt_now() - t0;
+	kill(c.pid, SIGTERM);
+	TT_CHECK_INT(t, finish(&c), 3);
+	int64_t steps = latest(t, "d");
+	TT_CHECK_MSG(t, took > 4 * 0.18 && steps > 8, "4 saves after %.2f s, %lld steps", took, (long long)steps);
+}
+
+/* ---- damage --------------------------------------------------------------------------------------------------------------------------------- */
+
+typedef enum damage { FLIP, CUT, REMOVE, FOREIGN, EMPTY, NDAMAGES } damage;
+
+static void do_damage(tt_test *t, damage d, const char *path, const char *foreign, uint64_t *s)
+{
+	char *p;
+	size_t n;
+	const char *full = tt_test_path(t, path);
+	if (!TT_CHECK_OK(t, tt_file_read(t->arena, full, &p, &n)))
+		return;
+	switch (d) {
+	case FLIP:
+		p[draw(s) % n] ^= (char)(1 << draw(s) % 8);
+		put(t, path, p, n);
+		return;
+	case CUT:
+		put(t, path, p, n - 1 - draw(s) % (n - 1));
+		return;
+	case REMOVE:
+		unlink(full);
+		return;
+	case FOREIGN:
+		copy_file(t, foreign, path);
+		return;
+	case EMPTY:
+		put(t, path, "", 0);
+		return;
+	case NDAMAGES:
+		return;
+	}
+}
+
+static void damaged(tt_test *t)
+{
+	set_up(t);
+	static const char *const files[] = { "model.safetensors", "optimizer.safetensors", "train_state.json", "COMPLETE", "config.json" };
+	RUN(t, "straight", "");
+	RUN(t, "run", "--training.steps=8 --checkpoint.interval=2");
+	RUN(t, "foreign", "--training.steps=8 --debug.seed=9 --model.rope_theta=20000");
+	copy_folder(t, "run", "good");
+	uint64_t s = t->seed;
+	for (int f = 0; f < TT_COUNT(files); f++)
+		for (damage d = 0; d < NDAMAGES && !t->failures; d++) {
+			if (t->tier == TT_TIER_QUICK && d == EMPTY)
+				continue;
+			const char *path = step_path(t, "run", 8, files[f]);
+			do_damage(t, d, path, step_path(t, "foreign", 8, files[f]), &s);
+			RUN_SAYS(t, "run", "", 1, files[f]);
+			TT_CHECK_MSG(t, strstr(said(t, "run"), "(checkpoint.load_step=6)"), "%s, damage %d: step 6 is not offered: %s", files[f], d, said(t, "run"));
+			if ((int)d == f % NDAMAGES) { /* the advice, followed */
+				copy_folder(t, "run", "advised");
+				RUN(t, "advised", "--checkpoint.load_step=6 --checkpoint.interval=2");
+				same_end(t, "straight", "advised", STEPS);
+				RUN_SAYS(t, "advised", "", 0, "all 12 steps are done");
+				remove_tree(t, "advised");
+			}
+			copy_file(t, step_path(t, "good", 8, files[f]), path);
+		}
+	/* Two are damaged: the one before both is offered. All: that is said. */
+	copy_folder(t, "run", "two");
+	do_damage(t, FLIP, step_path(t, "two", 8, files[0]), "", &s);
+	do_damage(t, FLIP, step_path(t, "two", 6, files[1]), "", &s);
+	RUN_SAYS(t, "two", "", 1, "(checkpoint.load_step=4)");
+	RUN_SAYS(t, "two", "--checkpoint.load_step=6", 1, "step-00000006/optimizer.safetensors");
+	do_damage(t, CUT, step_path(t, "two", 4, files[0]), "", &s);
+	do_damage(t, REMOVE, step_path(t, "two", 2, "COMPLETE"), "", &s);
+	RUN_SAYS(t, "two", "", 1, "there is no whole one before it");
+	/* `latest` is only a name. */
+	put(t, "run/checkpoint/latest", "", 0);
+	RUN_SAYS(t, "run", "--checkpoint.load_only --training.steps=9", 0, "latest names no checkpoint; taking the newest complete checkpoint, step 8");
+	put(t, "run/checkpoint/latest", "step-00000099\n", 14);
+	RUN_SAYS(t, "run", "--checkpoint.load_only --training.steps=9", 0, "latest names one that is not there; taking the newest complete checkpoint, step 8");
+	unlink(tt_test_path(t, "run/checkpoint/latest"));
+	RUN_SAYS(t, "run", "", 0, "latest is missing; taking the newest complete checkpoint, step 8");
+	same_end(t, "straight", "run", STEPS);
+}
+
+/* ---- a full disk ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Files of this process and its children end at `bytes`; what writes on gets an error instead of the signal. */
+static void limit_files(rlim_t bytes)
+{
+	signal(SIGXFSZ, SIG_IGN);
+	struct rlimit r = { bytes, RLIM_INFINITY };
+	setrlimit(RLIMIT_FSIZE, &r);
+}
+
+/* The last good one stays; what the run does then is checkpoint.on_error's. */
+static void write_errors(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "straight", "");
+	RUN(t, "run", "--training.steps=4");
+	limit_files(200 * 1000); /* optimizer.safetensors is longer */
+	static const char *const modes[] = { "async", "disabled" };
+	for (int i = 0; i < TT_COUNT(modes); i++) {
+		const char *mode = tt_arena_printf(t->arena, "--checkpoint.interval=2 --checkpoint.async_mode=%s", modes[i]);
+		RUN_SAYS(t, "run", mode, 1, "optimizer.safetensors: cannot write at byte");
+		RUN_SAYS(t, "run", mode, 1, "with step 4 as the last checkpoint (checkpoint.on_error = \"continue\" goes on without)");
+		/* Nothing is left to go on to after the last step: that is a failure whatever the key says. */
+		mode = tt_arena_printf(t->arena, "%s --checkpoint.on_error=continue", mode);
+		RUN_SAYS(t, "run", mode, 1, "File too large; training goes on without it (checkpoint.on_error)");
+		RUN_SAYS(t, "run", mode, 1, "after step 12, with step 4 as the last checkpoint");
+	}
+	TT_CHECK_INT(t, latest(t, "run"), 4);
+	TT_CHECK_INT(t, count_names(t, "run", ".tmp-"), 0);
+	TT_CHECK_INT(t, count_names(t, "run", "step-"), 1);
+	/* A run that is stopped does not claim to have saved. */
+	child c = start(t, "other", "--training.steps=1000000 --checkpoint.on_error=continue");
+	TT_CHECK(t, await(&c, stepping));
+	kill(c.pid, SIGTERM);
+	TT_CHECK_INT(t, finish(&c), 1);
+	TT_CHECK(t, strstr(said(t, "other"), "with no checkpoint") && !strstr(said(t, "other"), ", saved"));
+	limit_files(RLIM_INFINITY);
+	RUN(t, "run", "");
+	same_end(t, "straight", "run", STEPS);
+}
+
+static bool save_failed(child *c) { return strstr(said(c->t, c->name), "the disk has") != NULL; }
+static bool saved_again(child *c)
+{
+	const char *p = strstr(said(c->t, c->name), "the disk has");
+	return p && strstr(p, "saved step");
+}
+
+static void full_disk(tt_test *t)
+{
+	set_up(t);
+	const char *disk = tt_test_path(t, "disk");
+	TT_CHECK_OK(t, tt_mkdirs(disk));
+	/* A view of the file systems of its own, which ends with this process. */
+	if ((unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("titan-test", disk, "tmpfs", 0, "size=1100k"))
+		TT_SKIP(t, "a small file system cannot be mounted here");
+	RUN(t, "straight", "");
+	const char *flags = "--checkpoint.interval=2";
+	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: a checkpoint takes 0.4 MiB, the disk has ");
+	RUN_SAYS(t, "disk/run", flags, 1, "with step 4 as the last checkpoint");
+	TT_CHECK_INT(t, latest(t, "disk/run"), 4);
+	TT_CHECK_INT(t, count_names(t, "disk/run", ".tmp-"), 0);
+	/* With less to keep there is room. */
+	remove_tree(t, step_path(t, "disk/run", 2, ""));
+	RUN(t, "disk/run", "--checkpoint.interval=2 --checkpoint.keep_latest_k=1");
+	same_end(t, "straight", "disk/run", STEPS);
+	remove_tree(t, "disk/run");
+	/* Space that comes back is used. */
+	char *ballast = tt_arena_alloc(t->arena, 1000 * 1000);
+	put(t, "disk/ballast", ballast, 1000 * 1000);
+	child c = start(t, "disk/run", "--training.steps=1000000 --checkpoint.interval=2 --checkpoint.on_error=continue --checkpoint.keep_latest_k=1");
+	TT_CHECK(t, await(&c, save_failed));
+	TT_CHECK(t, strstr(said(t, "disk/run"), "training goes on without it (checkpoint.on_error)"));
+	unlink(tt_test_path(t, "disk/ballast"));
+	TT_CHECK(t, await(&c, saved_again));
+	kill(c.pid, SIGTERM);
+	TT_CHECK_INT(t, finish(&c), 3);
+	TT_CHECK_INT(t, latest(t, "disk/run"), steps_of(t, "disk/run").steps);
+	TT_CHECK(t, strstr(read_text(t, "disk/run/metrics.jsonl"), "\"event\":\"save_failed\"") != NULL);
+	remove_tree(t, "disk/run");
+	umount2(disk, MNT_DETACH);
+}
+
+/* ---- what is loaded ------------------------------------------------------------------------------------------------------------------------ */
+
+static double number_at(tt_test *t, const char *name, int64_t step, const char *key)
+{
+	const char *p = strstr(read_text(t, tt_arena_printf(t->arena, "%s/metrics.jsonl", name)), tt_arena_printf(t->arena, "{\"step\":%lld,\"type\":\"step\"", (long long)step));
+	return p ? strtod(value_text(t->arena, tt_arena_strndup(t->arena, p, strcspn(p, "\n")), key), NULL) : __builtin_nan("");
+}
+
+static void changed_keys(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "run", "--training.steps=6");
+	RUN_SAYS(t, "run", "--training.tokens_per_step=512", 2, "training.tokens_per_step is 512, the run to be resumed had 256");
+	RUN_SAYS(t, "run", "--training.context_length=128", 2, "training.context_length is 128, the run to be resumed had 64");
+	RUN_SAYS(t, "run", "--model.hidden_size=64", 1, "step-00000006/model.safetensors");
+	RUN_SAYS(t, "run", "--checkpoint.load_step=5", 2, "has no checkpoint of step 5; there are 6");
+	RUN_SAYS(t, "run", "--checkpoint.exclude_from_loading=optimiser", 2, "did you mean \"optimizer\"?");
+	put(t, "text/extra.txt", "more\n", 5);
+	RUN_SAYS(t, "run", "", 2, "the data is not that of the run to be resumed (fingerprint ");
+	copy_folder(t, "run", "data");
+	RUN_SAYS(t, "data", "--checkpoint.exclude_from_loading=dataloader", 0, "at step 6");
+	unlink(tt_test_path(t, "text/extra.txt"));
+	/* Microbatch and threads are the machine's. */
+	copy_folder(t, "run", "memory");
+	RUN_SAYS(t, "memory", "--training.tokens_per_microbatch=64 --threads=1", 0, "at step 6");
+	/* load_only leaves everything as it is. */
+	copy_folder(t, "run", "only");
+	RUN_SAYS(t, "only", "--checkpoint.load_only", 0, "at step 6");
+	TT_CHECK_INT(t, latest(t, "only"), 6);
+	TT_CHECK_INT(t, count_names(t, "only", "step-"), 1);
+	TT_CHECK_INT(t, steps_of(t, "only").steps, STEPS);
+	/* A schedule is the config's, from the next step on. */
+	static const char *const changes[] = { "--lr_scheduler.decay_ratio=1", "--lr_scheduler.decay_type=sqrt", "--lr_scheduler.min_lr_factor=0.2", "--lr_scheduler.total_steps=20",
+					       "--lr_scheduler.warmup_steps=9" };
+	static const tt_schedule schedules[] = { { 3, 12, 9, TT_WSD_COSINE, 0.1 }, { 3, 12, 6, TT_WSD_SQRT, 0.1 }, { 3, 12, 6, TT_WSD_COSINE, 0.2 },
+						 { 3, 20, 10, TT_WSD_COSINE, 0.1 }, { 9, 12, 3, TT_WSD_COSINE, 0.1 } };
+	for (int i = 0; i < TT_COUNT(changes); i++) {
+		const char *name = tt_arena_printf(t->arena, "schedule-%d", i);
+		copy_folder(t, "run", name);
+		RUN_SAYS(t, name, changes[i], 0, "the schedule is the config's");
+		for (int step = 7; step <= STEPS; step++) {
+			double lr = number_at(t, name, step, "lr"), want = 3e-3 * tt_schedule_factor(&schedules[i], step - 1);
+			TT_CHECK_MSG(t, lr == want, "%s: lr %.17g at step %d, want %.17g", changes[i], lr, step, want);
+		}
+	}
+	copy_folder(t, "run", "quiet");
+	RUN(t, "quiet", tt_arena_printf(t->arena, "%s --checkpoint.exclude_from_loading=lr_scheduler", changes[0]));
+	TT_CHECK(t, !strstr(said(t, "quiet"), "the schedule is the config's"));
+	RUN(t, "run", "");
+	TT_CHECK(t, !strstr(said(t, "run"), "the schedule is the config's"));
+}
+
+/* Every step sees the same 256 bytes, so that a loss says which weights it was taken of. */
+static void excluded(tt_test *t)
+{
+	set_up(t);
+	put(t, "one/text.txt", read_text(t, "held/out.txt"), 256);
+	const char *one = tt_arena_printf(t->arena, "--data.paths=%s --validation.enable=false --data.shuffle=false --lr_scheduler.warmup_steps=0", tt_test_path(t, "one"));
+	enum { AT = 4 };
+	RUN(t, "straight", one);
+	RUN(t, "run", tt_arena_printf(t->arena, "%s --training.steps=%d", one, AT));
+	double fresh = number_at(t, "straight", 1, "loss"), next = number_at(t, "straight", AT + 1, "loss"), after = number_at(t, "straight", AT + 2, "loss");
+	TT_CHECK_MSG(t, fresh > next && next > after, "losses %g %g %g", fresh, next, after);
+	static const char *const words[] = { "model", "optimizer", "train_state", "model,optimizer", "model,optimizer,train_state", "train_state,optimizer" };
+	for (int i = 0; i < TT_COUNT(words); i++) {
+		const char *name = tt_arena_printf(t->arena, "no-%d", i), *w = words[i];
+		bool model = !strstr(w, "model"), optim = !strstr(w, "optimizer"), state = !strstr(w, "train_state");
+		int64_t first = state ? AT + 1 : 1;
+		copy_folder(t, "run", name);
+		RUN(t, name, tt_arena_printf(t->arena, "%s --checkpoint.exclude_from_loading=%s", one, w));
+		TT_CHECK_MSG(t, number_at(t, name, first, "loss") == (model ? next : fresh), "without %s: loss %.17g", w, number_at(t, name, first, "loss"));
+		/* With fresh moments the second step's loss is another; how many updates the moments have seen goes with them, and the rate is the
+		 * same in the first half of the run. */
+		TT_CHECK_MSG(t, (number_at(t, name, first + 1, "loss") == after) == (model && optim), "without %s: loss %.17g after a step", w,
+			     number_at(t, name, first + 1, "loss"));
+		TT_CHECK_INT(t, state_number(t, name, STEPS, "updates"), STEPS + 1 - first + (optim ? AT : 0));
+		TT_CHECK_INT(t, state_number(t, name, STEPS, "tokens_seen"), 256 * STEPS);
+	}
+	RUN(t, "run", one);
+	same_end(t, "straight", "run", STEPS);
+}
+
+const tt_case tt_suite_runs[] = {
+	{ "continuation", continuation, TT_TIER_QUICK },
+	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
+	{ "killed", killed, TT_TIER_QUICK },
+	{ "signals", signals, TT_TIER_QUICK },
+	{ "second_signal", second_signal, TT_TIER_QUICK },
+	{ "kept", kept, TT_TIER_QUICK },
+	{ "model_alone", model_alone, TT_TIER_QUICK },
+	{ "due", due, TT_TIER_QUICK },
+	{ "damaged", damaged, TT_TIER_QUICK },
+	{ "write_errors", write_errors, TT_TIER_QUICK },
+	{ "full_disk", full_disk, TT_TIER_QUICK },
+	{ "changed_keys", changed_keys, TT_TIER_QUICK },
+	{ "excluded", excluded, TT_TIER_QUICK },
+	{ "killed_50", killed_50, TT_TIER_CI },
+	{ 0 },
+};
