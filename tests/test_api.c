@@ -16,7 +16,7 @@
 #include "base/version.h"
 #include "test.h"
 
-enum { STEPS = 4, MAX_FLAGS = 24 };
+enum { STEPS = 4, MAX_FLAGS = 24, SCORES = 100 };
 
 static void quiet(void *ctx, titan_log_level level, const char *line) { (void)ctx, (void)level, (void)line; }
 
@@ -179,13 +179,18 @@ static void ends(tt_test *t)
 	API_OK(t, titan_evaluate(s, NULL, NULL));
 	API_OK(t, titan_session_close(s));
 
-	const char *once[] = { "--data.repeat=false", "--training.steps=1000", NULL };
+	const char *path = tt_test_path(t, "short.txt");
+	TT_CHECK_OK(t, tt_file_write(path, "once upon a time, then twice, then never again; the king was dead, the land was green, and nobody knew why.\n\n"
+					   "once upon a time, then twice, then never again; the king was dead, the land was green, and nobody knew why.\n\n"
+					   "once upon a time, then twice, then never again; the king was dead, the land was green, and nobody knew why.\n\n", 327));
+	const char *once[] = { "--data.repeat=false", "--training.steps=1000", tt_arena_printf(t->arena, "--data.paths=%s", path), NULL };
 	if (!API_OK(t, open_small(t, "once", once, &s)))
 		return;
 	titan_status st = TITAN_OK;
 	while (st == TITAN_OK && titan_steps_done(s) < 1000)
 		st = titan_step(s, &info);
 	API_FAILS(t, st, TITAN_END, "the text ends");
+	TT_CHECK(t, titan_steps_done(s) >= 1 && titan_steps_done(s) < 4);
 	TT_CHECK_INT(t, titan_steps_done(s), info.step);
 	API_OK(t, titan_session_close(s));
 }
@@ -268,7 +273,7 @@ static void *run_alone(void *ctx)
 	alone *x = ctx;
 	titan_session *s;
 	const char *more[] = { x->seed, NULL };
-	static const int32_t ids[] = { 't', 'h', 'e', ' ' };
+	int32_t ids[] = { 't', 'h', 'e', x->seed[strlen(x->seed) - 1] };
 	if (x->together)
 		pthread_barrier_wait(x->together);
 	if (!API_OK(x->t, open_small(x->t, x->folder, more, &s)))
@@ -278,7 +283,11 @@ static void *run_alone(void *ctx)
 		API_OK(x->t, titan_step(s, &info));
 		x->loss[i] = info.loss;
 	}
-	API_OK(x->t, titan_score(s, 4, ids, &x->score));
+	for (int i = 0; i < SCORES; i++) {
+		double one = 0;
+		API_OK(x->t, titan_score(s, 4, ids, &one));
+		x->score += one;
+	}
 	API_OK(x->t, titan_session_close(s));
 	return NULL;
 }

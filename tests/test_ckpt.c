@@ -199,6 +199,9 @@ static void damage(tt_test *t)
 			TT_CHECK_MSG(t, open_load(t, f, o.folder) != TT_OK, "%s: %lld bytes: nobody noticed", names[i], (long long)at);
 			TT_CHECK_OK(t, tt_file_write(path, bytes, size));
 		}
+		/* long */
+		TT_CHECK(t, truncate(path, (off_t)size + 1) == 0);
+		TT_CHECK_MSG(t, open_load(t, f, o.folder) == TT_ERR_FORMAT, "%s: a byte more: nobody noticed", names[i]);
 		TT_CHECK(t, unlink(path) == 0);
 		TT_CHECK_MSG(t, open_load(t, f, o.folder) != TT_OK && strstr(tt_error_text(), names[i]), "%s: gone: %s", names[i], tt_error_text());
 		TT_CHECK(t, strstr(tt_error_text(), "(checkpoint.load_step=2)"));

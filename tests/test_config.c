@@ -518,6 +518,8 @@ static void key_errors(tt_test *t)
 		{"", "--training.steps", "--training.steps: training.steps wants an integer: --training.steps=..."},
 		{"", "--steps=5", "--steps=5: a config flag looks like --section.key=value"},
 		{"", "training.steps=5", "training.steps=5: a config flag looks like --section.key=value"},
+		{"", "--data.paths=a\x9f", "--data.paths=a\x9f: the flag is not valid UTF-8"},
+		{"", "--job.dump_folder=\xed\xa0\x80", "--job.dump_folder=\xed\xa0\x80: the flag is not valid UTF-8"},
 		{"", "--data.paths=[1", "--data.paths=[1: the value is no TOML: --data.paths:1:1: this array is never closed"},
 		{"", "--debug.dump=graph,garph",
 		 "--debug.dump=graph,garph: debug.dump[1] = \"garph\" is none of \"graph\", \"program\", \"memory\"; did you mean "

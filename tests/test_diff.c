@@ -337,7 +337,8 @@ static void case_made_up(tt_test *t)
 	static const struct { uint32_t kind; const char *payload; } R[] = {
 		{ TT_HASHES_CELL, "0123456789012345678901234567890123456789" }, { TT_HASHES_CELL, "" }, { TT_HASHES_PROGRAM, "" },
 		{ TT_HASHES_PROGRAM, "program\tF\t1\n" }, { TT_HASHES_PROGRAM, "program\tG\t0\n" }, { TT_HASHES_PROGRAM, "program\tF\t0" },
-		{ TT_HASHES_PROGRAM, "program\tF\t0\nvalue\ta\n" }, { TT_HASHES_PROGRAM, "node\tadd\ta\tb\n" }, { TT_HASHES_PROGRAM, "\n" }, { 9, "text" },
+		{ TT_HASHES_PROGRAM, "program\tF\t0\nvalue\ta\n" }, { TT_HASHES_PROGRAM, "node\tadd\ta\tb\n" }, { TT_HASHES_PROGRAM, "\n" },
+		{ TT_HASHES_PROGRAM, "program\tF\t2\nvalue\ta\t-\t-\t-\t-\nvalue\ta\t-\t-\t-\t-\n" }, { 9, "text" },
 	};
 	const char *path = tt_test_path(t, "made.bin");
 	for (int i = 0; i < TT_COUNT(R); i++) {
@@ -392,7 +393,39 @@ static void case_resumed(tt_test *t)
 	bool equal;
 	const char *text = diff(t, whole, run, 0, &equal);
 	says(t, text, "The runs part at step 3, STATE");
+	/* One that goes back without being killed. */
+	o.record.folder = tt_test_path(t, "back");
+	if (!TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+		return;
+	for (int i = 0; i < 4; i++) {
+		if (i == 3)
+			TT_CHECK_OK(t, tt_trainer_resume(tr, 1, 1, 0));
+		TT_CHECK_OK(t, tt_trainer_step(tr, &r));
+	}
+	tt_trainer_destroy(tr);
+	if (!TT_CHECK_OK(t, tt_hashes_read(t->arena, o.record.folder, &f)))
+		return;
+	if (TT_CHECK_INT(t, f.ncells, 3))
+		TT_CHECK_INT(t, f.cells[2].head.step, 2);
+	tt_hashes_file_close(&f);
+	/* A cell that comes twice. */
+	char *bytes;
+	size_t n;
+	const char *twice = tt_test_path(t, "twice.bin");
+	if (!TT_CHECK_OK(t, tt_file_read(t->arena, tt_arena_printf(t->arena, "%s/hashes.bin", whole), &bytes, &n)))
+		return;
+	size_t at = 8, size = 0;
+	for (tt_hashes_record h; at + size < n; size = sizeof h + (size_t)tt_round_up(h.n, 8)) {
+		at += size;
+		memcpy(&h, bytes + at, sizeof h);
+	}
+	char *longer = TT_NEWN(t->arena, char, n + size);
+	memcpy(longer, bytes, n);
+	memcpy(longer + n, bytes + at, size);
+	TT_CHECK_OK(t, tt_file_write(twice, longer, n + size));
+	TT_CHECK_FAILS(t, tt_hashes_read(t->arena, twice, &f), TT_ERR_FORMAT, "is not the next run of its program");
 	/* A new run in the same folder. */
+	o.record.folder = NULL;
 	o.exec.seed--;
 	check_equal(t, whole, record(t, "run", o, 1, NULL), 100);
 	text = diff(t, whole, tt_arena_printf(t->arena, "%s/hashes.old.bin", run), 0, &equal);

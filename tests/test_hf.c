@@ -124,6 +124,8 @@ static void refusals(tt_test *t)
 	refuses(t, ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":1}", "rope_scaling.high_freq_factor is missing");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,\"high_freq_factor\":1}", "low_freq_factor 4 must be positive and below high_freq_factor 1");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":3}", "beta_fast 1 must not be below beta_slow 3");
+	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":128}",
+		"rope type yarn without a factor: max_position_embeddings 64 must not be below original_max_position_embeddings 128");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"truncate\":1}", "rope_scaling.truncate must be true or false, is 1");
 	refuses(t, ",\"rope_theta\":1", "rope_theta 1 must be above 1");
 	refuses(t, ",\"rms_norm_eps\":\"1e-5\"", "rms_norm_eps must be a number, is \"1e-5\"");

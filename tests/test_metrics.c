@@ -727,6 +727,9 @@ static void reads(tt_test *t)
 	TT_CHECK_STR(t, near, "norm/w");
 	TT_CHECK_OK(t, read_text(t, "", &r));
 	TT_CHECK_INT(t, r.steps.n, 0);
+	/* A run that resumed and was validated before its first step. */
+	TT_CHECK_OK(t, read_text(t, "{\"step\":2,\"type\":\"validation\",\"loss\":5}\n{\"step\":1,\"type\":\"validation\",\"loss\":4}\n", &r));
+	TT_CHECK(t, r.validations.n == 1 && r.validations.step[0] == 1 && r.validations.values[0][0] == 4);
 	TT_CHECK_OK(t, read_text(t, "{\"step\":1,\"type\":\"step\",\"loss\":5}", &r)); /* whole but for its newline */
 	TT_CHECK_INT(t, r.steps.n, 1);
 }

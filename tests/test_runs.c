@@ -121,6 +121,12 @@ static bool ended(child *c)
 	return c->pid <= 0;
 }
 
+static void tell(child *c, int number)
+{
+	if (!ended(c))
+		kill(c->pid, number);
+}
+
 static void rest(double seconds)
 {
 	struct timespec ts = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
@@ -132,7 +138,7 @@ static int finish(child *c)
 {
 	for (double t0 = tt_now(); !ended(c); rest(0.001))
 		if (tt_now() - t0 > TIMEOUT) {
-			kill(c->pid, SIGKILL);
+			tell(c, SIGKILL);
 			TT_CHECK_MSG(c->t, false, "%s %s: still runs after %d s", c->name, c->flags, TIMEOUT);
 			t0 = tt_now();
 		}
@@ -365,7 +371,7 @@ static void skipped_steps(tt_test *t)
 
 /* ---- kill -9 ------------------------------------------------------------------------------------------------------------------------------ */
 
-enum { KILL_STEPS = 40 };
+enum { KILL_STEPS = 40, SIGNAL_STEPS = 60 };
 
 static bool saving(child *c) { return count_names(c->t, c->name, ".tmp-") > 0; }
 
@@ -386,13 +392,13 @@ static int killed_run(tt_test *t, const char *name, const char *flags, uint64_t 
 		if (aim)
 			rest((double)(draw(s) % 1000) * 1e-5);
 		tt_arena_pop(t->arena, m);
-		if (!ended(&c)) {
-			kill(c.pid, SIGKILL);
-			finish(&c);
-		}
-		int tmp = count_names(t, name, ".tmp-");
-		TT_CHECK_MSG(t, tmp <= 1, "%s: %d unfinished checkpoints after %d kills", name, tmp, kills);
-		*torn += tmp;
+		tell(&c, SIGKILL);
+		finish(&c);
+		/* What was not finished goes with the next save, so that there is never more than one of a kind. */
+		static const char *const kinds[] = { ".tmp-step-", ".tmp-old-", ".tmp-latest-" };
+		for (int i = 0; i < TT_COUNT(kinds); i++)
+			TT_CHECK_MSG(t, count_names(t, name, kinds[i]) <= 1, "%s: %d names %s* after %d kills", name, count_names(t, name, kinds[i]), kinds[i], kills);
+		*torn += count_names(t, name, ".tmp-") > 0;
 		done = c.code == 0;
 		kills += c.code == BY_SIGNAL + SIGKILL;
 		if (!TT_CHECK_MSG(t, done || c.code == BY_SIGNAL + SIGKILL, "%s: after %d kills it ended with %d:\n%s", name, kills, c.code, said(t, name)))
@@ -414,8 +420,11 @@ static void kills(tt_test *t, int want)
 		const char *name = tt_arena_printf(t->arena, "killed-%d", rounds);
 		n += killed_run(t, name, tt_arena_printf(t->arena, "%s --checkpoint.interval=%d", flags, 1 + (int)(draw(&s) % 2)), &s, want - n, &torn);
 		same_end(t, "straight", name, KILL_STEPS);
-		TT_CHECK_INT(t, count_names(t, name, ".tmp-"), 0);
-		TT_CHECK_INT(t, count_names(t, name, "step-"), 2);
+		/* A run killed after its last save, before it had tidied up, has nothing to save when it is started again. */
+		if (!strstr(said(t, name), "steps are done")) {
+			TT_CHECK_INT(t, count_names(t, name, ".tmp-"), 0);
+			TT_CHECK_INT(t, count_names(t, name, "step-"), 2);
+		}
 		if (t->failures)
 			break;
 		remove_tree(t, name);
@@ -462,8 +471,8 @@ static void signals(tt_test *t)
 		{ "start", catches, 0 }, { "start+", catches, 0.02 }, { "first", first_step, 0 }, { "first+", first_step, 0.02 }, { "save", saving, 0 }, { "save+", saving, 0.03 },
 		{ "steps", first_step, 0.05 }, { "steps+", first_step, 0.2 },
 	};
-	const char *flags = tt_arena_printf(t->arena, "--training.steps=%d --lr_scheduler.total_steps=%d --checkpoint.interval=7 --validation.steps=-1", 2 * KILL_STEPS,
-					    2 * KILL_STEPS);
+	const char *flags = tt_arena_printf(t->arena, "--training.steps=%d --lr_scheduler.total_steps=%d --checkpoint.interval=7 --validation.steps=-1", SIGNAL_STEPS,
+					    SIGNAL_STEPS);
 	if (!RUN(t, "straight", flags))
 		return;
 	uint64_t s = t->seed;
@@ -478,7 +487,7 @@ static void signals(tt_test *t)
 		int number = i % 2 ? SIGTERM : SIGINT;
 		if (ended(&c))
 			continue;
-		kill(c.pid, number);
+		tell(&c, number);
 		int64_t at = steps_of(t, name).steps;
 		if (finish(&c) == 0)
 			continue; /* it came to its end first */
@@ -496,7 +505,7 @@ static void signals(tt_test *t)
 	}
 	TT_CHECK_MSG(t, stops >= 6, "only %d stops", stops);
 	RUN(t, name, flags);
-	same_end(t, "straight", name, 2 * KILL_STEPS);
+	same_end(t, "straight", name, SIGNAL_STEPS);
 }
 
 /* A step of many seconds, and nobody who waits for it. */
@@ -508,12 +517,12 @@ static void second_signal(tt_test *t)
 		if (!TT_CHECK(t, await(&c, first_step)))
 			return;
 		rest(0.2); /* into the step */
-		kill(c.pid, SIGTERM);
+		tell(&c, SIGTERM);
 		rest(0.1);
 		if (!TT_CHECK_MSG(t, !ended(&c), "the first signal ended it: %d\n%s", c.code, said(t, "long")))
 			return;
 		double t0 = tt_now();
-		kill(c.pid, i ? SIGINT : SIGTERM);
+		tell(&c, i ? SIGINT : SIGTERM);
 		TT_CHECK_INT(t, finish(&c), BY_SIGNAL + (i ? SIGINT : SIGTERM));
 		TT_CHECK_MSG(t, tt_now() - t0 < 2, "%.1f s after the second signal", tt_now() - t0);
 	}
@@ -606,7 +615,7 @@ static void due(tt_test *t)
 	while (!ended(&c) && tt_now() - t0 < TIMEOUT && count_names(t, "d", "step-") < 4)
 		rest(0.01);
 	double took = tt_now() - t0;
-	kill(c.pid, SIGTERM);
+	tell(&c, SIGTERM);
 	TT_CHECK_INT(t, finish(&c), 3);
 	int64_t steps = latest(t, "d");
 	TT_CHECK_MSG(t, took > 4 * 0.18 && steps > 8, "4 saves after %.2f s, %lld steps", took, (long long)steps);
@@ -656,7 +665,7 @@ static void damaged(tt_test *t)
 	uint64_t s = t->seed;
 	for (int f = 0; f < TT_COUNT(files); f++)
 		for (damage d = 0; d < NDAMAGES && !t->failures; d++) {
-			if (t->tier == TT_TIER_QUICK && d == EMPTY)
+			if (t->tier == TT_TIER_QUICK && (int)d != f % NDAMAGES && ((int)d + f) % 3 == 0)
 				continue;
 			const char *path = step_path(t, "run", 8, files[f]);
 			do_damage(t, d, path, step_path(t, "foreign", 8, files[f]), &s);
@@ -723,7 +732,7 @@ static void write_errors(tt_test *t)
 	/* A run that is stopped does not claim to have saved. */
 	child c = start(t, "other", "--training.steps=1000000 --checkpoint.on_error=continue");
 	TT_CHECK(t, await(&c, stepping));
-	kill(c.pid, SIGTERM);
+	tell(&c, SIGTERM);
 	TT_CHECK_INT(t, finish(&c), 1);
 	TT_CHECK(t, strstr(said(t, "other"), "with no checkpoint") && !strstr(said(t, "other"), ", saved"));
 	limit_files(RLIM_INFINITY);
@@ -766,7 +775,7 @@ static void full_disk(tt_test *t)
 	TT_CHECK(t, strstr(said(t, "disk/run"), "training goes on without it (checkpoint.on_error)"));
 	unlink(tt_test_path(t, "disk/ballast"));
 	TT_CHECK(t, await(&c, saved_again));
-	kill(c.pid, SIGTERM);
+	tell(&c, SIGTERM);
 	TT_CHECK_INT(t, finish(&c), 3);
 	TT_CHECK_INT(t, latest(t, "disk/run"), steps_of(t, "disk/run").steps);
 	TT_CHECK(t, strstr(read_text(t, "disk/run/metrics.jsonl"), "\"event\":\"save_failed\"") != NULL);
@@ -852,6 +861,10 @@ static void excluded(tt_test *t)
 		TT_CHECK_INT(t, state_number(t, name, STEPS, "updates"), STEPS + 1 - first + (optim ? AT : 0));
 		TT_CHECK_INT(t, state_number(t, name, STEPS, "tokens_seen"), 256 * STEPS);
 	}
+	/* Without anything it is a new run; without moments and counters, one that starts from these weights. */
+	same_end(t, "straight", "no-4", STEPS);
+	RUN(t, "warm", tt_arena_printf(t->arena, "%s --model.hf_weights=%s", one, tt_test_path(t, step_path(t, "run", AT, "model.safetensors"))));
+	same_end(t, "warm", "no-5", STEPS);
 	RUN(t, "run", one);
 	same_end(t, "straight", "run", STEPS);
 }

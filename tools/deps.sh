@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what titan.c is built with, on Debian and its relatives. Does nothing where all is there.
 #   tools/deps.sh         to build, test and run the demo
+#   tools/deps.sh demo    also what `make demo` compares with and learns
 #   tools/deps.sh lint    also what `make lint` and the sanitizers use
 set -eu
 
@@ -12,6 +13,10 @@ make                 the build
 libxsmm-dev          matrix products compiled at run time
 libjansson-dev       JSON: config.json, safetensors headers
 libxxhash-dev        checksums"
+DEMO="\
+gzip                 a size to compare the demo's model with
+xz-utils             another
+linux-libc-dev       the headers under /usr/include/linux that it learns"
 LINT="\
 clang                the second compiler
 cppcheck             static checks
@@ -21,18 +26,21 @@ libclang-rt-14-dev   clang's sanitizers"
 list=$BUILD
 case "${1-}" in
 "") ;;
+demo) list="$BUILD"$'\n'"$DEMO" ;;
 lint) list="$BUILD"$'\n'"$LINT" ;;
-*) echo "tools/deps.sh: unknown argument '$1'; the only one is: lint" >&2; exit 2 ;;
+*) echo "tools/deps.sh: unknown argument '$1'; there are: demo, lint" >&2; exit 2 ;;
 esac
 
 # Says whether a package is there by a file of it, which costs no process and also sees what was installed by other means.
 has() {
 	case $1 in
-	gcc | make | clang | cppcheck) type -P "$1" >/dev/null ;;
+	gcc | make | clang | cppcheck | gzip) type -P "$1" >/dev/null ;;
 	libc6-dev) have_header stdlib.h ;;
 	libxsmm-dev) have_header libxsmm.h ;;
 	libjansson-dev) have_header jansson.h ;;
 	libxxhash-dev) have_header xxhash.h ;;
+	xz-utils) type -P xz >/dev/null ;;
+	linux-libc-dev) have_header linux/version.h ;;
 	libclang-rt-14-dev) compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.a' >/dev/null ;;
 	*) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$' ;;
 	esac

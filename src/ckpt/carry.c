@@ -1,4 +1,5 @@
 /* carry.c: the small files of a Hugging Face folder: config.json, made or carried; tokenizer and generation files as they are. */
+#define _GNU_SOURCE
 #include <stdlib.h>
 
 #include "ckpt/internal.h"
@@ -131,20 +132,59 @@ static void set_dtype(json_t *root, const char *dtype)
 	json_object_set_new(root, json_object_get(root, "dtype") ? "dtype" : "torch_dtype", json_string(dtype));
 }
 
-/* Takes root. A text that says the same already stays as it is, byte for byte. */
+/* Does this text say what root says? */
+static bool says(const char *text, size_t n, const json_t *root)
+{
+	json_t *x = json_loadb(text, n, 0, NULL);
+	bool same = x && json_equal(x, root);
+	json_decref(x);
+	return same;
+}
+
+/* The text with another dtype in it and all else as its author spelled it; only if that is what root says. */
+static bool dtype_patch(const json_t *root, const char *source, size_t n, tt_buf *out)
+{
+	const char *key = json_object_get(root, "dtype") ? "dtype" : "torch_dtype";
+	const char *dtype = json_string_value(json_object_get(root, key));
+	tt_buf quoted = { 0 }, b = { 0 };
+	tt_buf_printf(&quoted, "\"%s\"", key);
+	const char *at = memmem(source, n, quoted.s, quoted.n), *end = source + n;
+	bool same = false;
+	if (at && dtype) {
+		for (at += quoted.n; at < end && *at != '"' && *at != ',' && *at != '}'; at++)
+			;
+		const char *close = at < end && *at == '"' ? memchr(at + 1, '"', (size_t)(end - at - 1)) : NULL;
+		if (close) {
+			tt_buf_add(&b, source, (size_t)(at + 1 - source));
+			tt_buf_str(&b, dtype);
+			tt_buf_add(&b, close, (size_t)(end - close));
+			same = says(b.s, b.n, root);
+		}
+	}
+	if (same)
+		tt_buf_add(out, b.s, b.n);
+	tt_buf_fini(&quoted);
+	tt_buf_fini(&b);
+	return same;
+}
+
+/* Takes root. What need not change in the text it came from stays as it is, byte for byte. */
 static void text_print(json_t *root, const char *source, size_t n, tt_buf *out)
 {
-	json_t *was = source ? json_loadb(source, n, 0, NULL) : NULL;
-	if (was && json_equal(was, root)) {
+	if (source && says(source, n, root)) {
 		tt_buf_add(out, source, n);
-	} else {
-		char *text = json_dumps(root, JSON_INDENT(2));
-		TT_ASSERT(text, "config.json: out of memory");
-		tt_buf_str(out, text);
-		tt_buf_str(out, "\n");
-		free(text);
+	} else if (!source || !dtype_patch(root, source, n, out)) {
+		/* As few digits as bring every number back. */
+		bool exact = false;
+		for (size_t digits = 15; !exact && digits <= 17; digits++) {
+			char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+			TT_ASSERT(text, "config.json: out of memory");
+			exact = digits == 17 || says(text, strlen(text), root);
+			if (exact)
+				tt_buf_printf(out, "%s\n", text);
+			free(text);
+		}
 	}
-	json_decref(was);
 	json_decref(root);
 }
 

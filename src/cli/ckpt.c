@@ -134,10 +134,19 @@ static tt_status export_dtype(const char *word, tt_st_dtype *out)
 	TT_FAIL(TT_ERR_USAGE, "titan ckpt export: --dtype=%s: needs float32, bfloat16, float16 or imported", word);
 }
 
-static tt_status export_to(const char *dir, const char *out, const char *word)
+static tt_status export_to(tt_arena *a, const char *dir, const char *out, const char *word)
 {
 	tt_st_dtype dtype;
+	int64_t *steps, n = 0;
+	struct stat st;
+	tt_ckpt *latest;
 	TT_TRY(export_dtype(word, &dtype));
+	if (!is_checkpoint(a, dir) && stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+		TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
+	if (n) {
+		TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &latest));
+		dir = tt_ckpt_dir(latest);
+	}
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_export(NULL, dir, out, dtype, 0));
 	printf("%s: written from %s as %s in %.1f s\n", out, dir, word, tt_now() - t0);
@@ -164,7 +173,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	if (n == 2 && !strcmp(words[0], "verify") && !typed && !hash)
 		return verify(a, words[1]);
 	if (n == 3 && !strcmp(words[0], "export") && !hash)
-		return export_to(words[1], words[2], dtype);
+		return export_to(a, words[1], words[2], dtype);
 	TT_FAIL(TT_ERR_USAGE, "%s", usage);
 }
 

@@ -201,6 +201,7 @@ static void compare(diff *d)
 /* ---- was it the op, or what it read? ---------------------------------------------------------------------------------------------------- */
 
 typedef enum verdict { EQUAL, DIFFERENT, UNKNOWN } verdict;
+enum { DEPTH = 8 }; /* views of views that are followed: more than any graph has, few enough for a file that means harm */
 
 static const tt_hashes_node *maker_of(const tt_hashes_program *p, const char *name)
 {
@@ -329,12 +330,12 @@ static void say_start(const diff *d, tt_buf *b)
 		const tt_hashes_node *n = maker_of(pa, va->name);
 		int count[3] = { 0 };
 		for (int i = 0; n && i < n->nin; i++)
-			count[judge(d, f->a, f->b, n->in[i], 64)]++;
+			count[judge(d, f->a, f->b, n->in[i], DEPTH)]++;
 		if (n && !count[DIFFERENT] && !count[UNKNOWN])
 			tt_buf_printf(b, "  All that it reads is equal (%d of %d): the op itself parts.\n", count[EQUAL], n->nin);
 		else if (n)
 			for (int i = 0; i < n->nin; i++) {
-				verdict v = judge(d, f->a, f->b, n->in[i], 64);
+				verdict v = judge(d, f->a, f->b, n->in[i], DEPTH);
 				tt_buf_printf(b, "  reads %s: %s\n", n->in[i], v == EQUAL ? "equal" : v == DIFFERENT ? "different" : "not recorded in both");
 			}
 		if (strcmp(va->kernel, vb->kernel) || strcmp(va->op, vb->op))

@@ -19,6 +19,7 @@ SETS(DECLARE_SET)
 SETS(LIST_SET)
 
 extern const tt_override tt_overrides_xsmm[]; /* ends with a NULL op; no rows where there is no x86 */
+extern const tt_override tt_overrides_attention[];
 
 const char *tt_isa_name(tt_isa i)
 {

@@ -338,6 +338,7 @@ typedef struct reader {
 	tt_arena *a;
 	tt_hashes_file *f;
 	const tt_hashes_program *program[TT_HASHES_NSEGS];
+	tt_hashes_cell last[TT_HASHES_NSEGS]; /* of each segment; session -1: none yet */
 	int64_t at; /* of the record, in the file */
 } reader;
 
@@ -385,15 +386,20 @@ int64_t tt_hashes_find(const tt_hashes_program *p, const char *name)
 	return lo < p->nvalues && !strcmp(p->values[p->sorted[lo]].name, name) ? p->sorted[lo] : -1;
 }
 
-static void sort_names(tt_arena *a, tt_hashes_program *p)
+/* False: two values have one name. */
+static bool sort_names(tt_arena *a, tt_hashes_program *p)
 {
 	named *v = TT_NEWN(a, named, p->nvalues + 1);
 	p->sorted = TT_NEWN(a, int64_t, p->nvalues + 1);
 	for (int64_t i = 0; i < p->nvalues; i++)
 		v[i] = (named){ p->values[i].name, i };
 	qsort(v, (size_t)p->nvalues, sizeof *v, by_name);
-	for (int64_t i = 0; i < p->nvalues; i++)
+	bool unique = true;
+	for (int64_t i = 0; i < p->nvalues; i++) {
 		p->sorted[i] = v[i].at;
+		unique &= i == 0 || strcmp(v[i - 1].name, v[i].name);
+	}
+	return unique;
 }
 
 static tt_status damaged(const reader *r, const char *what)
@@ -436,7 +442,8 @@ static tt_status read_program(reader *r, const char *text, size_t n)
 	}
 	if (p->segment < 0 || declared != (long long)p->nvalues)
 		return damaged(r, "describes no program, or not all of it");
-	sort_names(r->a, p);
+	if (!sort_names(r->a, p))
+		return damaged(r, "has two values of one name");
 	r->program[p->segment] = p;
 	return TT_OK;
 }
@@ -452,6 +459,11 @@ static tt_status read_cell(reader *r, const uint8_t *p, size_t n)
 	c.program = r->program[c.head.segment];
 	if (!c.program || c.head.n != c.program->nvalues || (n - sizeof c.head) / sizeof(uint64_t) != (size_t)c.head.n || (n - sizeof c.head) % sizeof(uint64_t))
 		return damaged(r, "does not have the values of its program");
+	const tt_hashes_cell *last = &r->last[c.head.segment];
+	bool same_step = last->session == c.session && last->head.step == c.head.step;
+	if (c.head.index != (same_step ? last->head.index + 1 : 0))
+		return damaged(r, "is not the next run of its program");
+	r->last[c.head.segment] = c;
 	c.hash = (const uint64_t *)(const void *)(p + sizeof c.head);
 	TT_PUSH(r->a, r->f->cells, r->f->ncells, r->f->cap_cells, c);
 	return TT_OK;
@@ -493,22 +505,26 @@ static tt_status read_records(reader *r)
 	return TT_OK;
 }
 
-/* A resumed run computes steps again that it had computed before it was killed: only the later ones led to what followed. */
-static void drop_replaced(tt_arena *a, tt_hashes_file *f)
+/* A resumed run computes steps again that it had computed before it was killed: only the later ones led to what followed. So does one that
+ * goes back within a session. */
+static void drop_replaced(tt_hashes_file *f)
 {
-	int64_t *from = TT_NEWN(a, int64_t, f->nsessions + 2), kept = 0; /* [session] first step of this or a later session */
-	for (int s = 0; s < f->nsessions + 2; s++)
-		from[s] = INT64_MAX;
-	for (int64_t i = 0; i < f->ncells; i++) {
-		const tt_hashes_cell *c = &f->cells[i];
-		from[c->session] = TT_MIN(from[c->session], c->head.step);
+	int64_t later = INT64_MAX, same = INT64_MAX; /* least step of later sessions; of later cells of this one */
+	int64_t kept = f->ncells;
+	int session = f->nsessions;
+	for (int64_t i = f->ncells - 1; i >= 0; i--) {
+		tt_hashes_cell c = f->cells[i];
+		if (c.session != session) {
+			session = c.session;
+			later = TT_MIN(later, same);
+			same = INT64_MAX;
+		}
+		if (c.head.step < later && c.head.step <= same)
+			f->cells[--kept] = c;
+		same = TT_MIN(same, c.head.step);
 	}
-	for (int s = f->nsessions; s >= 0; s--)
-		from[s] = TT_MIN(from[s], from[s + 1]);
-	for (int64_t i = 0; i < f->ncells; i++)
-		if (f->cells[i].head.step < from[f->cells[i].session + 1])
-			f->cells[kept++] = f->cells[i];
-	f->ncells = kept;
+	f->ncells -= kept;
+	f->cells += kept;
 }
 
 tt_status tt_hashes_read(tt_arena *a, const char *path, tt_hashes_file *out)
@@ -522,12 +538,14 @@ tt_status tt_hashes_read(tt_arena *a, const char *path, tt_hashes_file *out)
 	}
 	TT_TRY(tt_map_open(f.path, &f.map));
 	reader r = { .a = a, .f = &f };
+	for (int i = 0; i < TT_HASHES_NSEGS; i++)
+		r.last[i].session = -1;
 	tt_status s = read_records(&r);
 	if (s != TT_OK) {
 		tt_map_close(&f.map);
 		return tt_error_crumb(s, __FILE__, __LINE__);
 	}
-	drop_replaced(a, &f);
+	drop_replaced(&f);
 	*out = f;
 	return TT_OK;
 }

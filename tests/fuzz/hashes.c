@@ -152,6 +152,9 @@ void fuzz_one(const uint8_t *p, size_t n)
 #define PROGRAM                                                                                                        \
 	"Pprogram\tF\t3\nvalue\tw\tf32\tplain\tstate\t-\nvalue\tx\tf32\tplain\tinput\t-\nvalue\ty\tbf16\tplain\tmatmul\tref\n"            \
 	"node\tmatmul\ty\tw x\nnode\tview\tz\ty\n"
+#define BACKWARD                                                                                                       \
+	"Pprogram\tB\t2\nvalue\tdy\tf32\tplain\tloss\tref\nvalue\tdw\tf32\ttiles\tmatmul\tavx2\n"                                       \
+	"node\tloss\tdy\tz\nnode\tview\tdz\tdy\nnode\tmatmul\tdw\tdz x\n"
 #define STATE "Pprogram\tSTATE\t1\nvalue\tw\tf32\tplain\tstate\t-\n"
 
 static const char *cell(tt_arena *a, int step, int segment, const char *rest)
@@ -162,16 +165,21 @@ static const char *cell(tt_arena *a, int step, int segment, const char *rest)
 void fuzz_seeds(void)
 {
 	tt_arena *a = tt_arena_create("seeds");
-	int F = -1;
+	int F = -1, B = -1;
 	for (int s = 0; s < TT_HASHES_NSEGS; s++) {
 		fuzz_word(tt_arena_printf(a, "program\t%s\t", tt_hashes_segment_name(s)));
 		F = strcmp(tt_hashes_segment_name(s), "F") ? F : s;
+		B = strcmp(tt_hashes_segment_name(s), "B") ? B : s;
 	}
 	const char *c1 = cell(a, 1, F, "3 aa bb cc"), *c2 = cell(a, 2, F, "3 aa bb cd"), *s1 = cell(a, 1, TT_HASHES_STATE, "1 dd");
+	const char *b1 = cell(a, 1, B, "2 11 22"), *b2 = cell(a, 1, B, "2 11 23"), *c3 = cell(a, 1, F, "3 aa bd cc"), *s2 = cell(a, 1, TT_HASHES_STATE, "1 de");
 	const char *lists[][14] = {
 		{ SETTINGS, PROGRAM, c1, c2, NULL },
 		{ SETTINGS, PROGRAM, c1, STATE, s1, c2, "B", SETTINGS, PROGRAM, c1, STATE, s1, c1, NULL },
 		{ SETTINGS, PROGRAM, c1, c2, SETTINGS, PROGRAM, c2, "B", SETTINGS, PROGRAM, c1, c2, "Xabc", NULL },
+		{ SETTINGS, PROGRAM, BACKWARD, c1, b1, "B", SETTINGS, PROGRAM, BACKWARD, c1, b2, NULL },
+		{ SETTINGS, PROGRAM, BACKWARD, c1, b1, "B", SETTINGS "tokens = 8\n", PROGRAM, BACKWARD, c3, b2, NULL },
+		{ SETTINGS "tokens_per_step = 8\n", STATE, s1, c1, "B", "S[run]\nseed = 2\ntokens_per_step = 16\nnumerics = \"fast\"\n", STATE, s2, NULL },
 	};
 	for (int i = 0; i < TT_COUNT(lists); i++) {
 		tt_buf b = { 0 };
