@@ -98,7 +98,8 @@ install: deps
 uninstall:
 	@tools/install.sh uninstall
 
-demo: deps
+demo:
+	@tools/deps.sh demo
 	@$(BUILD) $(BIN)/titan
 	$(BIN)/titan demo
 

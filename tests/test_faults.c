@@ -371,7 +371,7 @@ const tt_case tt_suite_faults[] = {
 	{ "save_short", save_short, TT_TIER_CI },
 	{ "save_over", save_over, TT_TIER_CI },
 	{ "save_crash", save_crash, TT_TIER_QUICK },
-	{ "save_over_crash", save_over_crash, TT_TIER_QUICK },
+	{ "save_over_crash", save_over_crash, TT_TIER_CI },
 	{ "order", order, TT_TIER_QUICK },
 	{ "without_exchange", without_exchange, TT_TIER_QUICK },
 	{ "load_faults", load_faults, TT_TIER_QUICK },

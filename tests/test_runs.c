@@ -747,14 +747,32 @@ static bool saved_again(child *c)
 	return p && strstr(p, "saved step");
 }
 
+static bool write_line(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+	bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
+/* A view of the file systems of its own for this process and its children; without privileges, by way of a user namespace. */
+static bool own_mounts(tt_test *t)
+{
+	unsigned uid = getuid(), gid = getgid();
+	if (unshare(CLONE_NEWNS) &&
+	    (unshare(CLONE_NEWUSER | CLONE_NEWNS) || !write_line("/proc/self/setgroups", "deny") ||
+	     !write_line("/proc/self/uid_map", tt_arena_printf(t->arena, "0 %u 1", uid)) || !write_line("/proc/self/gid_map", tt_arena_printf(t->arena, "0 %u 1", gid))))
+		return false;
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
 static void full_disk(tt_test *t)
 {
 	set_up(t);
 	const char *disk = tt_test_path(t, "disk");
 	TT_CHECK_OK(t, tt_mkdirs(disk));
-	/* A view of the file systems of its own, which ends with this process. */
-	if ((unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("titan-test", disk, "tmpfs", 0, "size=1100k"))
+	if (!own_mounts(t) || mount("titan-test", disk, "tmpfs", 0, "size=1100k"))
 		TT_SKIP(t, "a small file system cannot be mounted here");
 	RUN(t, "straight", "");
 	const char *flags = "--checkpoint.interval=2";

@@ -402,6 +402,14 @@ static void read_system(const char *root, tt_buf *b, tt_machine *m)
 	}
 }
 
+static int usable_threads(const tt_machine *m)
+{
+	int n = m->cpus_allowed ? m->cpus_allowed : m->cpus_online;
+	if (m->cpu_quota > 0 && m->cpu_quota < n)
+		n = (int)m->cpu_quota;
+	return TT_MAX(1, n);
+}
+
 void tt_machine_read(const char *root, tt_machine *out)
 {
 	tt_buf b = { 0 };
@@ -412,10 +420,18 @@ void tt_machine_read(const char *root, tt_machine *out)
 	read_cgroups(root, &b, out);
 	read_system(root, &b, out);
 	tt_buf_fini(&b);
-	out->threads = out->cpus_allowed ? out->cpus_allowed : out->cpus_online;
-	if (out->cpu_quota > 0 && out->cpu_quota < out->threads)
-		out->threads = (int)out->cpu_quota;
-	out->threads = TT_MAX(1, out->threads);
+	out->threads = usable_threads(out);
+}
+
+int tt_machine_threads(void)
+{
+	tt_machine m = { 0 };
+	tt_buf b = { 0 };
+	m.cgroup_memory = m.cgroup_tasks = m.processes = (tt_limit){ INT64_MAX, -1 };
+	read_topology("", &b, &m);
+	read_cgroups("", &b, &m);
+	tt_buf_fini(&b);
+	return usable_threads(&m);
 }
 
 void tt_machine_signature(const tt_machine *m, char *out, size_t n)

@@ -52,6 +52,8 @@ typedef struct tt_machine {
 } tt_machine;
 
 void tt_machine_read(const char *root, tt_machine *out);
+/* `threads` of this machine alone: what a run starts where its config does not say. */
+int tt_machine_threads(void);
 
 /* The file system that a path is on, or would be: of the nearest folder above that exists. */
 typedef struct tt_disk {

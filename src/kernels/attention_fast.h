@@ -89,6 +89,10 @@ static inline af_call af_call_of(const tt_call *c, int tables)
 	return a;
 }
 
+/* What a line that is not there points to. */
+static const float af_zeros[AF_MAX_DIM] = {0};
+#define AF_ZEROS ((const uint8_t *)af_zeros)
+
 static inline const uint8_t *af_line(const af_call *a, const tt_arg *x, int64_t line, int64_t col)
 {
 	return (const uint8_t *)x->p + (line * x->ld + col) * a->esize;

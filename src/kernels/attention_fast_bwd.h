@@ -54,7 +54,6 @@ static AF_NAME(bwd_lane) AF_NAME(bwd_lane_of)(const af_bwd_job *g, int lane)
 #endif
 	w.sc = af_take(&at, 8 * AF_BLOCK);
 	w.dp = af_take(&at, 8 * AF_BLOCK);
-	memset(w.sc, 0, 16 * AF_BLOCK * sizeof(float)); /* lines that are never computed are masked, but are read */
 	TT_DCHECK((size_t)((uint8_t *)at - a->own) <= (size_t)(lane + 1) * a->stride);
 	return w;
 }
@@ -89,10 +88,10 @@ static void AF_NAME(load_keys)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int6
 	w->keys = TT_MIN(AF_BLOCK, af_len(a, s) - w->k0);
 	const int32_t *y = a->lines + a->table[s] + w->k0;
 	for (int64_t j = 0; j < AF_BLOCK; j++)
-		line[j] = j < w->keys ? af_line(a, a->v, y[j], head * a->V) : NULL;
+		line[j] = j < w->keys ? af_line(a, a->v, y[j], head * a->V) : AF_ZEROS;
 	AF_NAME(pack_side)(w->vt, line, w->keys, a->V);
 	for (int64_t j = 0; j < AF_BLOCK; j++)
-		line[j] = j < w->keys ? af_line(a, a->k, y[j], head * a->K) : NULL;
+		line[j] = j < w->keys ? af_line(a, a->k, y[j], head * a->K) : AF_ZEROS;
 	AF_NAME(pack_side)(w->kt, line, w->keys, a->K);
 	if (dq)
 		AF_NAME(pack_down)(w->k, line, tt_round_up(w->keys, 16), a->K);
@@ -229,15 +228,18 @@ static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 	enum { W = AF_BLOCK / AF_NAME(WORD) };
 	const af_call *a = w->a;
 	const tt_arg *out = w->g->dq;
-	float *direct = (float *)out->p + w->query[0] * out->ld + h * a->K;
-	af_mm g = {.a = w->ds, .ar = W, .b = w->k, .ldb = a->K, .c = w->run ? direct : w->dq, .ldc = w->run ? out->ld : a->K,
-		   .kw = tt_round_up(w->keys, 16) / AF_NAME(WORD)};
-	if (!w->run)
-		for (int64_t i = 0; i < w->rows; i++)
-			if (w->query[i] >= 0)
-				memcpy(w->dq + i * a->K, (float *)out->p + w->query[i] * out->ld + h * a->K, (size_t)a->K * 4);
-			else
-				memset(w->dq + i * a->K, 0, (size_t)a->K * 4);
+	float *dq = (float *)out->p + h * a->K;
+	af_mm g = {.a = w->ds, .ar = W, .b = w->k, .ldb = a->K, .c = w->dq, .ldc = a->K, .kw = tt_round_up(w->keys, 16) / AF_NAME(WORD)};
+	if (w->run) {
+		g.c = dq + w->query[0] * out->ld;
+		g.ldc = out->ld;
+	}
+	for (int64_t i = 0; !w->run && i < w->rows; i++) {
+		if (w->query[i] >= 0)
+			memcpy(w->dq + i * a->K, dq + w->query[i] * out->ld, (size_t)a->K * sizeof(float));
+		else
+			memset(w->dq + i * a->K, 0, (size_t)a->K * sizeof(float));
+	}
 	const unsigned csr = AF_NAME(enter)();
 	if (!w->masked)
 		AF_NAME(mm_go_on)(&g, w->rows, a->K / 16);
@@ -255,10 +257,9 @@ static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 		AF_NAME(mm_go_on)(&part, n, a->K / 16);
 	}
 	AF_NAME(leave)(csr);
-	if (!w->run)
-		for (int64_t i = 0; i < w->rows; i++)
-			if (w->query[i] >= 0)
-				memcpy((float *)out->p + w->query[i] * out->ld + h * a->K, w->dq + i * a->K, (size_t)a->K * 4);
+	for (int64_t i = 0; !w->run && i < w->rows; i++)
+		if (w->query[i] >= 0)
+			memcpy(dq + w->query[i] * out->ld, w->dq + i * a->K, (size_t)a->K * sizeof(float));
 }
 
 /* dk and dv of the block of keys go on through the block of queries. */

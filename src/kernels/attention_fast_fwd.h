@@ -197,8 +197,8 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 		const int64_t keys = TT_MIN(AF_BLOCK, u.end - b * AF_BLOCK);
 		for (int64_t j = 0; j < AF_BLOCK; j++) {
 			const int64_t y = j < keys ? a->lines[a->table[u.seq] + b * AF_BLOCK + j] : 0;
-			line[0][j] = j < keys ? af_line(a, a->k, y, u.g * a->K) : NULL;
-			line[1][j] = j < keys ? af_line(a, a->v, y, u.g * a->V) : NULL;
+			line[0][j] = j < keys ? af_line(a, a->k, y, u.g * a->K) : AF_ZEROS;
+			line[1][j] = j < keys ? af_line(a, a->v, y, u.g * a->V) : AF_ZEROS;
 		}
 		AF_NAME(pack_side)(u.k, line[0], keys, a->K);
 		AF_NAME(pack_down)(u.v, line[1], tt_round_up(keys, 16), a->V);

@@ -62,18 +62,22 @@ AF_INLINE __m512i words_across(vec even, vec odd)
 					       4, 19, 3, 18, 2, 17, 1, 16, 0);
 	return _mm512_permutexvar_epi16(order, words_along(even, odd));
 }
-/* Elements [x, x+16) of two stored lines (NULL: zeros) as words. */
-AF_INLINE vec AF_NAME(across)(const uint8_t *even, const uint8_t *odd, int64_t x)
+/* Elements [x, x+16) or, where they are there, [x, x+32) of two stored lines as words. */
+AF_INLINE void AF_NAME(across)(float *t, const uint8_t *even, const uint8_t *odd, int64_t x, bool both)
 {
-	const __m512i zero = _mm512_setzero_si512();
-	const __m512i a = even ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(even + 2 * x))) : zero;
-	const __m512i b = odd ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(odd + 2 * x))) : zero;
-	return _mm512_castsi512_ps(_mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35,
+					     3, 34, 2, 33, 1, 32, 0);
+	const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+	const __mmask32 there = both ? 0xffffffff : 0xffff;
+	const __m512i a = _mm512_maskz_loadu_epi16(there, even + 2 * x), b = _mm512_maskz_loadu_epi16(there, odd + 2 * x);
+	_mm512_storeu_si512(t + x, _mm512_permutex2var_epi16(a, low, b));
+	if (both)
+		_mm512_storeu_si512(t + x + 16, _mm512_permutex2var_epi16(a, high, b));
 }
 /* Words [x, x+n) of a stored line, n 8 or 16. */
 AF_INLINE vec AF_NAME(along)(const uint8_t *line, int64_t x, int64_t n)
 {
-	return line ? _mm512_maskz_loadu_ps(n == 16 ? 0xffff : 0xff, line + 4 * x) : v_set(0);
+	return _mm512_maskz_loadu_ps(n == 16 ? 0xffff : 0xff, line + 4 * x);
 }
 AF_INLINE vec AF_NAME(load_real)(const uint8_t *line, int64_t x) { return v_load_bf16(line + 2 * x); }
 AF_INLINE void AF_NAME(store_real)(uint8_t *line, int64_t x, vec y) { v_store_bf16(line + 2 * x, y); }
@@ -94,7 +98,7 @@ AF_INLINE vec AF_NAME(as_value)(vec x) { return x; }
 AF_INLINE vec AF_NAME(along)(const uint8_t *line, int64_t x, int64_t n)
 {
 	(void)n;
-	return line ? AF_NAME(load_real)(line, x) : v_set(0);
+	return AF_NAME(load_real)(line, x);
 }
 #endif
 
@@ -236,31 +240,32 @@ static void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
 }
 #endif
 
-/* ---- packing ---------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------------
+ * Of stored lines; where there is none, `line` points to zeros. */
 
-/* 64 lines (NULL: zeros) of n elements, as B with the lines side by side: t[n words][64]. */
+/* `lines` lines, up to whole vectors of them, of n elements, as B with the lines side by side: t[n words][64]. */
 static void AF_NAME(pack_side)(float *t, const uint8_t *const line[AF_BLOCK], int64_t lines, int64_t n)
 {
-	const int64_t words = n / AF_NAME(WORD), cols = tt_round_up(lines, 16);
-	for (int64_t x = 0; x < words; x += 16) {
-		const int64_t w = TT_MIN(16, words - x);
-		for (int64_t j = 0; j < cols; j += 16) {
+	const int64_t words = n / AF_NAME(WORD);
+	for (int64_t j = 0; j < lines; j += 16)
+		for (int64_t x = 0; x < words; x += 16) {
+			const int64_t w = TT_MIN(16, words - x);
 			vec in[16];
 			for (int i = 0; i < 16; i++)
 				in[i] = AF_NAME(along)(line[j + i], x, w);
 			v_transpose(in, t + x * AF_BLOCK + j, AF_BLOCK, (int)w);
 		}
-	}
 }
 
-/* Lines as B with their elements side by side: t[words of `lines`][n]. `lines` is a multiple of 4. */
+/* Lines as B with their elements side by side: t[words of `lines`][n]. `lines` is even. */
 static void AF_NAME(pack_down)(float *t, const uint8_t *const line[AF_BLOCK], int64_t lines, int64_t n)
 {
 	for (int64_t i = 0; i < lines; i += AF_NAME(WORD), t += n)
-		for (int64_t x = 0; x < n; x += 16)
 #if AF_KIND == AF_PAIRS
-			v_store(t + x, AF_NAME(across)(line[i], line[i + 1], x));
+		for (int64_t x = 0; x < n; x += 32)
+			AF_NAME(across)(t, line[i], line[i + 1], x, n - x >= 32);
 #else
+		for (int64_t x = 0; x < n; x += 16)
 			v_store(t + x, AF_NAME(along)(line[i], x, 16));
 #endif
 }
@@ -270,14 +275,18 @@ static void AF_NAME(gather)(float *t, const uint8_t *const line[AF_BLOCK], int64
 {
 	const int64_t words = n / AF_NAME(WORD);
 	for (int64_t i = 0; i < lines; i++, t += words)
-		for (int64_t x = 0; x < words; x += 8)
 #if AF_KIND == AF_PAIRS
-			if (line[i])
-				memcpy(t + x, line[i] + 4 * x, 32);
-			else
-				memset(t + x, 0, 32);
+		for (int64_t x = 0; x < words; x += 8)
+			_mm256_storeu_si256((void *)(t + x), _mm256_loadu_si256((const void *)(line[i] + 4 * x)));
 #else
-			if (x % 16 == 0)
-				v_store(t + x, AF_NAME(along)(line[i], x, 16));
+		for (int64_t x = 0; x < words; x += 16)
+			v_store(t + x, AF_NAME(along)(line[i], x, 16));
 #endif
+}
+
+AF_INLINE void AF_NAME(fetch)(const af_call *a, const tt_arg *x, int64_t line, int64_t col, int64_t n)
+{
+	const uint8_t *p = af_line(a, x, line, col);
+	for (int64_t i = 0; i < n * a->esize; i += 64)
+		_mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }

@@ -524,7 +524,8 @@ static void drop_replaced(tt_hashes_file *f)
 		same = TT_MIN(same, c.head.step);
 	}
 	f->ncells -= kept;
-	f->cells += kept;
+	if (kept) /* there may be no array */
+		f->cells += kept;
 }
 
 tt_status tt_hashes_read(tt_arena *a, const char *path, tt_hashes_file *out)

@@ -1,6 +1,5 @@
 /* connect.c: from config keys to run options. */
-#include <unistd.h>
-
+#include "base/machine.h"
 #include "train/train.h"
 
 static tt_status model_config(tt_arena *a, const tt_config *cfg, tt_llama_config *m)
@@ -172,8 +171,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	if (f64 && o.exec.numerics == TT_EXACT)
 		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")");
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.exec.isa));
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : (int)TT_MAX(1, cores);
+	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : tt_machine_threads();
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
 	o.dump_after = cfg->debug.dump_after;
 	TT_TRY(record_options(a, cfg, &o.record));

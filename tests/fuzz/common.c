@@ -117,6 +117,9 @@ const char *fuzz_folder_file(const char *name, const void *bytes, size_t n)
 
 void fuzz_safetensors(tt_buf *b, fuzz_part header)
 {
+	bool cut = header.n && header.p[0] == '-';
+	header.p += cut;
+	header.n -= cut;
 	uint64_t len = header.n, most = 0, number = 0;
 	for (size_t i = 0; i < header.n; i++) {
 		if (isdigit(header.p[i]))
@@ -126,6 +129,7 @@ void fuzz_safetensors(tt_buf *b, fuzz_part header)
 		if (!isdigit(header.p[i]) && header.p[i] != ' ')
 			number = 0;
 	}
+	most -= TT_MIN(most, cut ? (uint64_t)5 : 0);
 	tt_buf_add(b, &len, sizeof len);
 	tt_buf_add(b, header.p, header.n);
 	for (uint64_t i = 0; i < most; i += 8) {

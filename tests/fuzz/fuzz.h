@@ -37,7 +37,8 @@ const char *fuzz_folder(void);
 const char *fuzz_folder_file(const char *name, const void *bytes, size_t n);
 
 /* A safetensors file of this header: its length before it, and after it as many bytes as the largest number before a ']' in it asks for
- * (FUZZ_DATA at most): a mutated header would else hardly ever fit its length and its data. */
+ * (FUZZ_DATA at most): a mutated header would else hardly ever fit its length and its data. A '-' before the header leaves out the last
+ * bytes of data. */
 enum { FUZZ_DATA = 24 * 1024 };
 void fuzz_safetensors(tt_buf *b, fuzz_part header);
 

@@ -87,6 +87,9 @@ void fuzz_seeds(void)
 		fuzz_word(words[i]);
 	fuzz_seed_files("", "tests/golden/*/config*.json", 4096);
 	fuzz_seed_text("{\"model_type\":\"llama\"}");
+	fuzz_seed_text("{\"model_type\":\"llama\",\"head_dim\":2,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}");
+	fuzz_seed_text("{\"model_type\":\"llama\",\"head_dim\":4,\"rope_theta\":1e308,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1e300}}");
+	fuzz_seed_text("{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}");
 	fuzz_seed_text("{\"architectures\":[\"MistralForCausalLM\"],\"sliding_window\":null,\"eos_token_id\":[2,3],\"bos_token_id\":null}");
 	fuzz_seed_text("{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"beta_fast\":32,\"beta_slow\":1,\"mscale\":1,\"mscale_all_dim\":0.5,"
 		       "\"original_max_position_embeddings\":1024,\"truncate\":false}}");

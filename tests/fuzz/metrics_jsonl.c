@@ -48,8 +48,9 @@ void fuzz_one(const uint8_t *p, size_t n)
 		check_points(&runs[0].validations);
 		tt_buf svg = { 0 };
 		tt_plot_svg(runs, 2, metrics, TT_COUNT(metrics), &o, &svg);
-		FUZZ_CHECK(svg.n && svg.s[0] == '<' && !memmem(svg.s, svg.n, "nan", 3) && !memmem(svg.s, svg.n, "=\"inf", 5) &&
-				   !memmem(svg.s, svg.n, "=\"-inf", 6), "a number in the drawing is none:\n%s", svg.s);
+		/* None of its words holds these three letters. */
+		FUZZ_CHECK(svg.n && svg.s[0] == '<' && !memmem(svg.s, svg.n, "nan", 3) && !memmem(svg.s, svg.n, "inf", 3),
+			   "a number in the drawing is none:\n%s", svg.s);
 		tt_buf_fini(&svg);
 		const char *near = NULL;
 		for (int64_t i = 0; i < runs[0].nnames; i++)
@@ -69,6 +70,8 @@ void fuzz_seeds(void)
 	fuzz_seed_text("\x01\x02\x01{\"step\":0,\"type\":\"start\",\"schema\":1}\n{\"step\":1,\"type\":\"step\",\"loss\":2.5,\"grad_norm\":1e-3,\"lr\":0.1,\"seconds\":0.5,"
 		       "\"tokens_seen\":64,\"extra\":{\"a\":1}}\n{\"step\":1,\"type\":\"validation\",\"loss\":2.25,\"bits_per_token\":3.1}\n"
 		       "{\"step\":2,\"type\":\"step\",\"loss\":2,\"seconds\":0.25,\"tokens_seen\":128,\"lr\":0}\n");
+	fuzz_seed_text("acb{\"step\":1,\"type\":\"step\",\"loss\":1e308,\"lr\":5e-324}\n{\"step\":2,\"type\":\"step\",\"loss\":-1e308,\"lr\":1e-300}\n"
+		       "{\"step\":9223372036854775807,\"type\":\"step\",\"loss\":1e150,\"lr\":1e150,\"seconds\":1e308,\"tokens_seen\":1e308}\n");
 	tt_buf b = { 0 };
 	tt_buf_str(&b, "abc");
 	for (int i = 1; i <= 12; i++)

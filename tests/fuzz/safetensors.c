@@ -96,6 +96,7 @@ void fuzz_seeds(void)
 	tt_buf_fini(&all);
 	fuzz_seed_text("{\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"e\":{\"dtype\":\"F64\",\"shape\":[0,7],\"data_offsets\":[4,4]}}");
 	fuzz_seed_text("{}");
+	fuzz_seed_text("-{\"x\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}");
 	static const char *const words[] = { "\"__metadata__\":{", "\"dtype\":", "\"shape\":[", "\"data_offsets\":[", "9223372036854775807", "4294967296",
 					     "-1", "[]", "{}", "null", "\\u0000", "1e3", ",0]", "]}" };
 	for (int i = 0; i < TT_COUNT(words); i++)

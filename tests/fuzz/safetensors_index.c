@@ -43,8 +43,10 @@ void fuzz_seeds(void)
 	fuzz_seed_text("{\"weight_map\":{\"z\":\"c.safetensors\"}}" FUZZ_CUT FUZZ_CUT FUZZ_CUT "{" TENSOR("z", 0, 8) "," TENSOR("more", 8, 16)
 		       ",\"__metadata__\":{\"format\":\"pt\"}}");
 	fuzz_seed_text("{\"weight_map\":{}}");
+	fuzz_seed_text("{\"weight_map\":{\"x\":\"./a.safetensors\"}}" FUZZ_CUT "{" TENSOR("x", 0, 8) "}");
+	fuzz_seed_text("{\"weight_map\":{\"x\":\"a.safetensors\"}}" FUZZ_CUT "{" TENSOR("x", 0, 8) "}");
 	static const char *const words[] = { FUZZ_CUT, "\"weight_map\":{", "\"metadata\":{", "\"a.safetensors\"", "\"b.safetensors\"", "\"c.safetensors\"",
-					     "\"..\"", "\"../a\"", "\".\"", "\"model.safetensors.index.json\"", "\"x\":", "\"y\":", "\"z\":", "null", "[]",
+					     "\"..\"", "\"../a\"", "\".\"", "./", "/", "\"model.safetensors.index.json\"", "\"x\":", "\"y\":", "\"z\":", "null", "[]",
 					     "\"dtype\":\"F32\"", "\"data_offsets\":[", "\"shape\":[", "{", "}" };
 	for (int i = 0; i < TT_COUNT(words); i++)
 		fuzz_word(words[i]);
