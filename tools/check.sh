@@ -36,6 +36,7 @@ src/base/log.o sink_lock     the log sink: one stderr for all ranks
 src/base/log.o sink_fn       same
 src/base/log.o sink_ctx      same
 src/base/log.o sink_level    same
+src/cli/commands.o stop_signal   the one flag a signal handler may write
 "
 # f: folders searched, and files in them that are the allocator
 BYTES_FOLDERS="ops pass exec model train plan gen metrics rl cli"
@@ -46,7 +47,7 @@ trap 'rm -rf "$tmp"' EXIT
 found=$tmp/found
 : >"$found"
 
-sources() { find src tests -type f \( -name '*.c' -o -name '*.h' -o -name '*.def' \) 2>/dev/null | sort; }
+sources() { find src tests include examples -type f \( -name '*.c' -o -name '*.h' -o -name '*.def' \) 2>/dev/null | sort; }
 
 # Prints file:line:code with comments and the content of strings blanked, for all files given.
 stripped() {

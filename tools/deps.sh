@@ -20,6 +20,9 @@ linux-libc-dev       the headers under /usr/include/linux that it learns"
 LINT="\
 clang                the second compiler
 cppcheck             static checks
+pkg-config           the test of the installed library
+groff                the test of the man pages
+g++                  the test that titan.h is C++ too
 libclang-rt-14-dev   clang's sanitizers"
 # By hand only: golang-github-burntsushi-toml-dev carries the public toml-test cases.
 
@@ -34,7 +37,7 @@ esac
 # Says whether a package is there by a file of it, which costs no process and also sees what was installed by other means.
 has() {
 	case $1 in
-	gcc | make | clang | cppcheck | gzip) type -P "$1" >/dev/null ;;
+	gcc | g++ | make | clang | cppcheck | gzip | groff | pkg-config) type -P "$1" >/dev/null ;;
 	libc6-dev) have_header stdlib.h ;;
 	libxsmm-dev) have_header libxsmm.h ;;
 	libjansson-dev) have_header jansson.h ;;

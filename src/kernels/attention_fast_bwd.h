@@ -9,6 +9,7 @@ typedef struct AF_NAME(bwd_lane) {
 	const af_call *a;
 	/* a block of keys, of sequence s and kv head `head` */
 	int64_t s, head, k0, keys; /* first position; positions */
+	int64_t last;              /* queries from this position on are not asked for */
 	float *kt, *vt;  /* as B: K^T [K words][64], V^T [V words][64] */
 	float *k;        /* as B: [64 as words][K] */
 	float *dk, *dv;  /* [64][K] [64][V] */
@@ -120,8 +121,8 @@ static bool AF_NAME(load_queries)(AF_NAME(bwd_lane) *w, int64_t qb, int64_t h, b
 	w->masked = ~all != 0;
 	const uint8_t *line[2][AF_BLOCK];
 	for (int64_t i = 0; i < AF_BLOCK; i++) {
-		line[0][i] = w->query[i] < 0 ? NULL : af_line(a, a->q, w->query[i], h * a->K);
-		line[1][i] = w->query[i] < 0 ? NULL : af_line(a, w->g->dout, w->query[i], h * a->V);
+		line[0][i] = w->query[i] < 0 ? AF_ZEROS : af_line(a, a->q, w->query[i], h * a->K);
+		line[1][i] = w->query[i] < 0 ? AF_ZEROS : af_line(a, w->g->dout, w->query[i], h * a->V);
 	}
 	const int64_t rows = tt_round_up(w->rows, 4);
 	AF_NAME(gather)(w->qa, line[0], rows, a->K);
@@ -186,8 +187,24 @@ static void AF_NAME(span)(const AF_NAME(bwd_lane) *w, int64_t i, int64_t n, int 
 	*v1 = some ? 4 - __builtin_clzll(some) / 16 : 0;
 }
 
+/* Towards the cache: lines [i, i+n) of the next block of queries, of q, dO and, where it goes on, dq. */
+static void AF_NAME(fetch_next)(const AF_NAME(bwd_lane) *w, int64_t h, int64_t i, int64_t n, bool dq)
+{
+	const af_call *a = w->a;
+	const int64_t first = w->q0 + AF_BLOCK + i, end = TT_MIN(first + n, TT_MIN(af_len(a, w->s), w->last));
+	for (int64_t p = first; p < end; p++) {
+		const int64_t t = w->g->query[a->table[w->s] + p];
+		if (t < 0)
+			continue;
+		AF_NAME(fetch)(af_line(a, a->q, t, h * a->K), a->K * a->esize);
+		AF_NAME(fetch)(af_line(a, w->g->dout, t, h * a->V), a->V * a->esize);
+		if (dq)
+			AF_NAME(fetch)((const uint8_t *)((const float *)w->g->dq->p + t * w->g->dq->ld + h * a->K), a->K * 4);
+	}
+}
+
 /* P and DS of the two blocks loaded. */
-static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h)
+static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h, bool dq)
 {
 	const af_call *a = w->a;
 	const tt_arg *lse = w->g->lse;
@@ -195,6 +212,7 @@ static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h)
 	for (int64_t i = 0; i < rows; i += AF_MICRO) {
 		const int64_t n = TT_MIN(AF_MICRO, rows - i);
 		int v0 = 0, v1 = 4;
+		AF_NAME(fetch_next)(w, h, i, n, dq);
 		if (w->masked)
 			AF_NAME(span)(w, i, n, &v0, &v1);
 		if (v0 < v1) {
@@ -300,12 +318,12 @@ static void AF_NAME(key_block)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int6
 	memset(w->dk, 0, (size_t)(AF_BLOCK * a->K) * sizeof(float));
 	memset(w->dv, 0, (size_t)(AF_BLOCK * a->V) * sizeof(float));
 	/* The last query that sees a key of the block is at position kb*64+63 + window-1. */
-	const int64_t last = a->window ? TT_MIN(len, w->k0 + AF_BLOCK - 1 + a->window) : len;
+	w->last = a->window ? TT_MIN(len, w->k0 + AF_BLOCK - 1 + a->window) : len;
 	for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
-		for (int64_t qb = kb; qb * AF_BLOCK < last; qb++) {
+		for (int64_t qb = kb; qb * AF_BLOCK < w->last; qb++) {
 			if (!AF_NAME(load_queries)(w, qb, h, true))
 				continue;
-			AF_NAME(weights)(w, h);
+			AF_NAME(weights)(w, h, dq);
 			AF_NAME(add_dkv)(w);
 			if (dq)
 				AF_NAME(add_dq)(w, h);
@@ -336,7 +354,7 @@ static void AF_NAME(queries_only)(void *ctx, int64_t index, int lane)
 		AF_NAME(load_keys)(&w, block[0], kb, head, true);
 		for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
 			if (AF_NAME(load_queries)(&w, block[1], h, false)) {
-				AF_NAME(weights)(&w, h);
+				AF_NAME(weights)(&w, h, false);
 				AF_NAME(add_dq)(&w, h);
 			}
 	}

@@ -202,9 +202,18 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 		}
 		AF_NAME(pack_side)(u.k, line[0], keys, a->K);
 		AF_NAME(pack_down)(u.v, line[1], tt_round_up(keys, 16), a->V);
+		/* Meanwhile the next block comes to the cache, a part for each tile. */
+		int64_t next = (b + 1) * AF_BLOCK;
+		const int64_t tiles = tt_ceil_div(u.n, AF_TILE) * u.heads, step = tt_ceil_div(AF_BLOCK, tiles);
 		for (int64_t h = 0; h < u.heads; h++)
-			for (int64_t i = 0; i < u.n; i += AF_TILE)
+			for (int64_t i = 0; i < u.n; i += AF_TILE) {
+				for (int64_t j = 0; j < step && next < TT_MIN(u.end, (b + 2) * AF_BLOCK); j++, next++) {
+					const int64_t y = a->lines[a->table[u.seq] + next];
+					AF_NAME(fetch)(af_line(a, a->k, y, u.g * a->K), a->K * a->esize);
+					AF_NAME(fetch)(af_line(a, a->v, y, u.g * a->V), a->V * a->esize);
+				}
 				AF_NAME(block)(&u, h, i, TT_MIN(AF_TILE, u.n - i), b);
+			}
 	}
 	for (int64_t h = 0; h < u.heads; h++)
 		AF_NAME(finish)(&u, h);

@@ -284,9 +284,8 @@ static void AF_NAME(gather)(float *t, const uint8_t *const line[AF_BLOCK], int64
 #endif
 }
 
-AF_INLINE void AF_NAME(fetch)(const af_call *a, const tt_arg *x, int64_t line, int64_t col, int64_t n)
+AF_INLINE void AF_NAME(fetch)(const uint8_t *p, int64_t bytes)
 {
-	const uint8_t *p = af_line(a, x, line, col);
-	for (int64_t i = 0; i < n * a->esize; i += 64)
-		_mm_prefetch((const char *)p + i, _MM_HINT_T0);
+	for (int64_t i = 0; i < bytes; i += 64)
+		_mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }

@@ -509,23 +509,19 @@ static tt_status read_records(reader *r)
  * goes back within a session. */
 static void drop_replaced(tt_hashes_file *f)
 {
-	int64_t later = INT64_MAX, same = INT64_MAX; /* least step of later sessions; of later cells of this one */
+	int64_t later = INT64_MAX; /* least step of what comes after the stretch of rising steps that the cell is in */
 	int64_t kept = f->ncells;
-	int session = f->nsessions;
+	tt_hashes_cell next = { .session = f->nsessions, .head = { .step = INT64_MAX } };
 	for (int64_t i = f->ncells - 1; i >= 0; i--) {
 		tt_hashes_cell c = f->cells[i];
-		if (c.session != session) {
-			session = c.session;
-			later = TT_MIN(later, same);
-			same = INT64_MAX;
-		}
-		if (c.head.step < later && c.head.step <= same)
+		if (c.session != next.session || c.head.step > next.head.step)
+			later = TT_MIN(later, next.head.step);
+		if (c.head.step < later)
 			f->cells[--kept] = c;
-		same = TT_MIN(same, c.head.step);
+		next = c;
 	}
 	f->ncells -= kept;
-	if (kept) /* there may be no array */
-		f->cells += kept;
+	f->cells += kept;
 }
 
 tt_status tt_hashes_read(tt_arena *a, const char *path, tt_hashes_file *out)

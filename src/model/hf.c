@@ -340,16 +340,23 @@ static tt_status rope_check(const tt_llama_config *c, const char *where)
 	if (yarn && r->factor == 0 && original > c->max_position_embeddings)
 		TT_FAIL(TT_ERR_USAGE, "%s: rope type yarn without a factor: max_position_embeddings %lld must not be below original_max_position_embeddings %lld",
 			where, (long long)c->max_position_embeddings, (long long)original);
-	if (!(yarn && r->factor == 0) && (!(r->factor >= 1) || !isfinite(r->factor)))
+	if (!(yarn && r->factor == 0) && !(r->factor >= 1))
 		TT_FAIL(TT_ERR_USAGE, "%s: factor %g of rope type %s must be 1 or more", where, r->factor, kind);
+	/* Far from what anybody writes, and near enough that all that follows stays finite, in fp32 too. */
+	const double most = 1e9;
+	const struct { const char *key; double x; } bounded[] = {
+		{"factor", r->factor}, {"attention_factor", r->attention_factor}, {"mscale", r->mscale}, {"mscale_all_dim", r->mscale_all_dim},
+	};
+	for (int i = 0; i < TT_COUNT(bounded); i++)
+		if (!(bounded[i].x >= 0 && bounded[i].x <= most))
+			TT_FAIL(TT_ERR_USAGE, "%s: %s %g of rope type %s must be from 0 to %g", where, bounded[i].key, bounded[i].x, kind, most);
 	if (r->kind == TT_ROPE_DYNAMIC && c->head_dim <= 2)
 		TT_FAIL(TT_ERR_USAGE, "%s: rope type dynamic needs a head_dim above 2, it is %lld", where, (long long)c->head_dim);
 	if (r->kind == TT_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
 		TT_FAIL(TT_ERR_USAGE, "%s: low_freq_factor %g must be positive and below high_freq_factor %g", where,
 			r->low_freq_factor, r->high_freq_factor);
-	if (yarn && (r->beta_fast < 0 || r->beta_slow < 0 || r->attention_factor < 0))
-		TT_FAIL(TT_ERR_USAGE, "%s: beta_fast %g, beta_slow %g and attention_factor %g must not be negative", where,
-			r->beta_fast, r->beta_slow, r->attention_factor);
+	if (yarn && (r->beta_fast < 0 || r->beta_slow < 0))
+		TT_FAIL(TT_ERR_USAGE, "%s: beta_fast %g and beta_slow %g must not be negative", where, r->beta_fast, r->beta_slow);
 	double fast = r->beta_fast ? r->beta_fast : 32, slow = r->beta_slow ? r->beta_slow : 1;
 	if (yarn && fast < slow)
 		TT_FAIL(TT_ERR_USAGE, "%s: beta_fast %g must not be below beta_slow %g", where, fast, slow);
