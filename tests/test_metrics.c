@@ -851,6 +851,11 @@ static double constant(int64_t i)
 	return 4;
 }
 static double huge(int64_t i) { return i == 2 ? 1e308 : i == 3 ? -1e308 : i == 4 ? INFINITY : i % 2 ? 1e140 : 4e-324; }
+static double edge(int64_t i)
+{
+	(void)i;
+	return 1e150; /* the largest that is drawn: marks above it are not */
+}
 static double spike(int64_t i) { return i == 50000 ? 1000 : i == 70000 ? -1000 : 1; }
 
 static const char *draw(tt_test *t, const tt_metrics_run *runs, int n, const char *const *metrics, int nmetrics, tt_plot_options o)
@@ -906,6 +911,8 @@ static void plots(tt_test *t)
 	runs[0] = made_up(t, "huge", 9, huge);
 	svg = draw(t, runs, 1, metrics, 1, (tt_plot_options){ .smooth = 3 });
 	TT_CHECK_INT(t, points_of(svg, "r s0"), 6);
+	draw(t, runs, 1, metrics, 1, (tt_plot_options){ .log = true });
+	runs[0] = made_up(t, "edge", 9, edge);
 	draw(t, runs, 1, metrics, 1, (tt_plot_options){ .log = true });
 	/* 100,000 points: few are drawn, and what stands out is among them. */
 	runs[0] = made_up(t, "long", 100000, spike);

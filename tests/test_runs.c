@@ -44,7 +44,7 @@ static void make_texts(tt_test *t)
 	uint64_t s = 5;
 	for (int d = 0; d < 14; d++) {
 		tt_buf b = { 0 };
-		size_t want = d == 13 ? 1500 : 30 + draw(&s) % 50;
+		size_t want = d == 13 ? 700 : 30 + draw(&s) % 50;
 		while (b.n < want)
 			tt_buf_str(&b, words[draw(&s) % TT_COUNT(words)]);
 		if (d == 12)
@@ -157,6 +157,16 @@ static const char *read_text(tt_test *t, const char *path)
 }
 
 static const char *said(tt_test *t, const char *name) { return read_text(t, tt_arena_printf(t->arena, "%s.log", name)); }
+
+/* Waits until `when` holds; false: the child has ended before. */
+static bool await(child *c, bool (*when)(child *c))
+{
+	tt_mark m = tt_arena_push(c->t->arena);
+	bool is = false;
+	for (double t0 = tt_now(); !(is = when(c)) && !ended(c) && tt_now() - t0 < TIMEOUT; rest(0.0002))
+		tt_arena_pop(c->t->arena, m);
+	return is;
+}
 
 /* A whole run that must end with `code` and, if `part` is given, say that. */
 static bool run_says(tt_test *t, const char *name, const char *flags, int code, const char *part, int line)
@@ -433,6 +443,26 @@ static void kills(tt_test *t, int want)
 	TT_CHECK_MSG(t, n >= want && (torn > 0 || want < 50), "%d kills in %d runs, %d of them in a save", n, rounds, torn);
 }
 
+static bool has_latest(child *c) { return latest(c->t, c->name) > 0; }
+
+/* A step's validation comes before its checkpoint: killed as soon as that is there, a run has lost neither. */
+static void validated(tt_test *t)
+{
+	set_up(t);
+	tt_buf b = { 0 };
+	while (b.n < 8192)
+		tt_buf_str(&b, read_text(t, "held/out.txt"));
+	put(t, "long/out.txt", b.s, b.n);
+	tt_buf_fini(&b);
+	child c = start(t, "run", tt_arena_printf(t->arena, "--checkpoint.enable_first_step_checkpoint --checkpoint.async_mode=disabled --validation.steps=-1 --validation.paths=%s",
+						 tt_test_path(t, "long")));
+	TT_CHECK(t, await(&c, has_latest));
+	tell(&c, SIGKILL);
+	finish(&c);
+	TT_CHECK_INT(t, latest(t, "run"), 1);
+	TT_CHECK(t, strstr(steps_of(t, "run").text, "validation 1 ") != NULL);
+}
+
 static void killed(tt_test *t) { kills(t, 6); }
 static void killed_50(tt_test *t) { kills(t, 50); }
 
@@ -454,16 +484,6 @@ static bool catches(child *c)
 
 static bool first_step(child *c) { return strstr(said(c->t, c->name), "start-up:") != NULL; }
 static bool stepping(child *c) { return strstr(read_text(c->t, tt_arena_printf(c->t->arena, "%s/metrics.jsonl", c->name)), "\"validation\"") != NULL; }
-
-/* Waits until `when` holds; false: the child has ended before. */
-static bool await(child *c, bool (*when)(child *c))
-{
-	tt_mark m = tt_arena_push(c->t->arena);
-	bool is = false;
-	for (double t0 = tt_now(); !(is = when(c)) && !ended(c) && tt_now() - t0 < TIMEOUT; rest(0.0002))
-		tt_arena_pop(c->t->arena, m);
-	return is;
-}
 
 static void signals(tt_test *t)
 {
@@ -891,6 +911,7 @@ const tt_case tt_suite_runs[] = {
 	{ "continuation", continuation, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },
+	{ "validated", validated, TT_TIER_QUICK },
 	{ "signals", signals, TT_TIER_QUICK },
 	{ "second_signal", second_signal, TT_TIER_QUICK },
 	{ "kept", kept, TT_TIER_QUICK },

@@ -201,7 +201,8 @@ static void compare(diff *d)
 /* ---- was it the op, or what it read? ---------------------------------------------------------------------------------------------------- */
 
 typedef enum verdict { EQUAL, DIFFERENT, UNKNOWN } verdict;
-enum { DEPTH = 8 }; /* views of views that are followed: more than any graph has, few enough for a file that means harm */
+/* Views of views that are followed, and values that are asked about for one: more than any graph has, few enough for a file that means harm. */
+enum { DEPTH = 8, VISITS = 1000 };
 
 static const tt_hashes_node *maker_of(const tt_hashes_program *p, const char *name)
 {
@@ -214,18 +215,18 @@ static const tt_hashes_node *maker_of(const tt_hashes_program *p, const char *na
 
 /* Of a value that the program run `a`, `b` reads. What is recorded in neither it nor, for B, its F, is a view or a join: as equal as what
  * that was made of. */
-static verdict judge(const diff *d, const tt_hashes_cell *a, const tt_hashes_cell *b, const char *name, int depth)
+static verdict judge(const diff *d, const tt_hashes_cell *a, const tt_hashes_cell *b, const char *name, int depth, int *visits)
 {
 	int64_t i = tt_hashes_find(a->program, name), j = tt_hashes_find(b->program, name);
 	if (i >= 0 && j >= 0 && same_form(d, &a->program->values[i], &b->program->values[j]))
 		return a->hash[i] == b->hash[j] ? EQUAL : DIFFERENT;
-	if (depth == 0)
+	if (depth == 0 || (*visits)-- <= 0)
 		return UNKNOWN;
 	const tt_hashes_node *n = maker_of(a->program, name);
 	if (n && n->nin > 0 && i < 0) {
 		verdict all = EQUAL;
 		for (int k = 0; k < n->nin && all != DIFFERENT; k++) {
-			verdict v = judge(d, a, b, n->in[k], depth - 1);
+			verdict v = judge(d, a, b, n->in[k], depth - 1, visits);
 			all = v == EQUAL ? all : v;
 		}
 		return all;
@@ -233,9 +234,15 @@ static verdict judge(const diff *d, const tt_hashes_cell *a, const tt_hashes_cel
 	if (!n && a->head.segment == TT_SEG_B) {
 		const tt_hashes_cell *fa = find_cell(&d->fa, d->sorted_a, a->head.step, TT_SEG_F, a->head.index);
 		const tt_hashes_cell *fb = find_cell(&d->fb, d->sorted_b, a->head.step, TT_SEG_F, a->head.index);
-		return fa && fb ? judge(d, fa, fb, name, depth - 1) : UNKNOWN;
+		return fa && fb ? judge(d, fa, fb, name, depth - 1, visits) : UNKNOWN;
 	}
 	return UNKNOWN;
+}
+
+static verdict judge_input(const diff *d, const found *f, const char *name)
+{
+	int visits = VISITS;
+	return judge(d, f->a, f->b, name, DEPTH, &visits);
 }
 
 /* ---- the report --------------------------------------------------------------------------------------------------------------------------- */
@@ -330,12 +337,12 @@ static void say_start(const diff *d, tt_buf *b)
 		const tt_hashes_node *n = maker_of(pa, va->name);
 		int count[3] = { 0 };
 		for (int i = 0; n && i < n->nin; i++)
-			count[judge(d, f->a, f->b, n->in[i], DEPTH)]++;
+			count[judge_input(d, f, n->in[i])]++;
 		if (n && !count[DIFFERENT] && !count[UNKNOWN])
 			tt_buf_printf(b, "  All that it reads is equal (%d of %d): the op itself parts.\n", count[EQUAL], n->nin);
 		else if (n)
 			for (int i = 0; i < n->nin; i++) {
-				verdict v = judge(d, f->a, f->b, n->in[i], DEPTH);
+				verdict v = judge_input(d, f, n->in[i]);
 				tt_buf_printf(b, "  reads %s: %s\n", n->in[i], v == EQUAL ? "equal" : v == DIFFERENT ? "different" : "not recorded in both");
 			}
 		if (strcmp(va->kernel, vb->kernel) || strcmp(va->op, vb->op))

@@ -147,6 +147,8 @@ typedef struct af_bwd_job {
 	int32_t *longest;  /* [nlongest] sequences that are not empty, the longest first */
 	int64_t nlongest;
 	bool split;        /* dq in a pass of its own: by blocks, not by sequences */
+	bool all_queries;  /* every position has a query, which sees position 0: dq begins with block 0 */
+	bool all_lines;    /* every line has a position */
 } af_bwd_job;
 
 /* Longer sequences first, equal ones in their order: a heap sort in place. */
@@ -172,6 +174,8 @@ static inline af_bwd_job af_bwd_job_of(const tt_call *c)
 	const af_call *a = &g.a;
 	const int64_t positions = a->N > 0 ? a->table[a->N] : 0;
 	TT_ASSERT(positions <= c->in[9].n[0], "%lld positions, %lld lines", (long long)positions, (long long)c->in[9].n[0]);
+	g.all_queries = !a->window && positions == a->T;
+	g.all_lines = positions == c->in[9].n[0];
 	/* No more blocks than positions, no more sequences that are not empty than blocks: at most 4 positions ints. */
 	g.query = a->ints;
 	g.blocks = g.query + positions;

@@ -252,14 +252,17 @@ static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 		g.c = dq + w->query[0] * out->ld;
 		g.ldc = out->ld;
 	}
-	for (int64_t i = 0; !w->run && i < w->rows; i++) {
+	const bool begins = w->g->all_queries && w->k0 == 0;
+	for (int64_t i = 0; !w->run && !begins && i < w->rows; i++) {
 		if (w->query[i] >= 0)
 			memcpy(w->dq + i * a->K, dq + w->query[i] * out->ld, (size_t)a->K * sizeof(float));
 		else
 			memset(w->dq + i * a->K, 0, (size_t)a->K * sizeof(float));
 	}
 	const unsigned csr = AF_NAME(enter)();
-	if (!w->masked)
+	if (!w->masked && begins)
+		AF_NAME(mm_begin)(&g, w->rows, a->K / 16);
+	else if (!w->masked)
 		AF_NAME(mm_go_on)(&g, w->rows, a->K / 16);
 	for (int64_t i = 0; w->masked && i < w->rows; i += AF_MICRO) {
 		const int64_t n = TT_MIN(AF_MICRO, w->rows - i);
@@ -272,7 +275,10 @@ static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 		part.b += v0 * 16 / AF_NAME(WORD) * a->K;
 		part.c += i * g.ldc;
 		part.kw = (v1 - v0) * 16 / AF_NAME(WORD);
-		AF_NAME(mm_go_on)(&part, n, a->K / 16);
+		if (begins)
+			AF_NAME(mm_begin)(&part, n, a->K / 16);
+		else
+			AF_NAME(mm_go_on)(&part, n, a->K / 16);
 	}
 	AF_NAME(leave)(csr);
 	for (int64_t i = 0; !w->run && i < w->rows; i++)
@@ -369,14 +375,14 @@ static void AF_NAME(whole_sequence)(void *ctx, int64_t index, int lane)
 		AF_NAME(key_block)(&w, s, kb, head, true);
 }
 
-/* D of AF_SUMS queries, and zeros for dq, and for dk and dv of lines of no sequence. */
+/* D of AF_CLEAR queries, and zeros where lines of dq, dk and dv may not be written, or go on at once. */
 static void AF_NAME(before)(void *ctx, int64_t index, int lane)
 {
 	(void)lane;
 	const af_bwd_job *g = ctx;
 	const af_call *a = &g->a;
 	const tt_arg *out[3] = {g->dq, g->dk, g->dv};
-	for (int e = 0; e < 3; e++)
+	for (int e = g->all_queries ? 1 : 0; e < (g->all_lines ? 1 : 3); e++)
 		for (int64_t t = index * AF_CLEAR; t < TT_MIN((index + 1) * AF_CLEAR, out[e]->n[0]); t++)
 			memset((float *)out[e]->p + t * out[e]->ld, 0, (size_t)out[e]->n[1] * sizeof(float));
 	for (int64_t t = index * AF_CLEAR; t < TT_MIN((index + 1) * AF_CLEAR, a->T); t++)

@@ -144,6 +144,15 @@ static void AF_NAME(finish)(const AF_NAME(unit) *u, int64_t h)
 	}
 }
 
+/* K and V of position p, towards the cache. */
+AF_INLINE void AF_NAME(fetch_keys)(const AF_NAME(unit) *u, int64_t p)
+{
+	const af_call *a = u->a;
+	const int64_t line = a->lines[a->table[u->seq] + p];
+	AF_NAME(fetch)(af_line(a, a->k, line, u->g * a->K), a->K * a->esize);
+	AF_NAME(fetch)(af_line(a, a->v, line, u->g * a->V), a->V * a->esize);
+}
+
 static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 {
 	const af_fwd_job *job = ctx;
@@ -168,6 +177,11 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 	}
 	TT_ASSERT(u.end <= af_len(a, u.seq), "query at position %lld of sequence %lld, which has %lld", (long long)u.end - 1,
 		  (long long)u.seq, (long long)af_len(a, u.seq));
+	for (int64_t h = 0; h < u.heads; h++)
+		for (int64_t i = 0; i < u.n; i++)
+			AF_NAME(fetch)(af_line(a, a->q, u.t0 + i, (u.h0 + h) * a->K), a->K * a->esize);
+	for (int64_t p = lo / AF_BLOCK * AF_BLOCK; p < TT_MIN(u.end, (lo / AF_BLOCK + 1) * AF_BLOCK); p++)
+		AF_NAME(fetch_keys)(&u, p);
 	float *at = (float *)(void *)(a->own + (size_t)lane * a->stride);
 	u.q = af_take(&at, u.heads * u.n * (a->K / AF_NAME(WORD)));
 	u.o = af_take(&at, u.heads * u.n * a->V);
@@ -207,11 +221,8 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 		const int64_t tiles = tt_ceil_div(u.n, AF_TILE) * u.heads, step = tt_ceil_div(AF_BLOCK, tiles);
 		for (int64_t h = 0; h < u.heads; h++)
 			for (int64_t i = 0; i < u.n; i += AF_TILE) {
-				for (int64_t j = 0; j < step && next < TT_MIN(u.end, (b + 2) * AF_BLOCK); j++, next++) {
-					const int64_t y = a->lines[a->table[u.seq] + next];
-					AF_NAME(fetch)(af_line(a, a->k, y, u.g * a->K), a->K * a->esize);
-					AF_NAME(fetch)(af_line(a, a->v, y, u.g * a->V), a->V * a->esize);
-				}
+				for (int64_t j = 0; j < step && next < TT_MIN(u.end, (b + 2) * AF_BLOCK); j++, next++)
+					AF_NAME(fetch_keys)(&u, next);
 				AF_NAME(block)(&u, h, i, TT_MIN(AF_TILE, u.n - i), b);
 			}
 	}

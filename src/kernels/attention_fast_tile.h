@@ -23,7 +23,7 @@ typedef struct af_mm {
 	int first;       /* the bit of column 0 */
 } af_mm;
 
-/* What a product does with C: begins at +0; goes on, zeros made +0 after; is rescaled, goes on; begins at +0 and makes scores. */
+/* What a product does with C: begins at +0, or goes on, every zero made +0 after; is rescaled, goes on; begins at +0 and makes scores. */
 typedef enum af_mode { AF_BEGIN, AF_GO_ON, AF_SCALE, AF_SCORE } af_mode;
 #endif
 
@@ -137,7 +137,7 @@ AF_INLINE void AF_NAME(tile)(const af_mode mode, const int R, const int N, const
 	if (mode != AF_SCORE) {
 		for (int y = 0; y < R; y++)
 			for (int z = 0; z < N; z++)
-				v_store(c + y * ldc + 16 * z, mode == AF_GO_ON ? v_add(acc[y][z], v_set(0)) : acc[y][z]);
+				v_store(c + y * ldc + 16 * z, mode == AF_SCALE ? acc[y][z] : v_add(acc[y][z], v_set(0)));
 		return;
 	}
 	const vec scale = v_set(g->scale), none = v_set(-INFINITY);

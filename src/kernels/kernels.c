@@ -88,10 +88,13 @@ const tt_kernel *tt_kernel_ref(const char *op, tt_isa isa, bool f64)
 	return NULL;
 }
 
+static const tt_override *const overrides[] = {tt_overrides_xsmm, tt_overrides_attention};
+
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa)
 {
-	for (const tt_override *o = tt_overrides_xsmm; o->op; o++)
-		if (o->isa <= isa && !strcmp(o->op, c->op) && o->accepts(c))
-			return o;
+	for (int i = 0; i < TT_COUNT(overrides); i++)
+		for (const tt_override *o = overrides[i]; o->op; o++)
+			if (o->isa <= isa && !strcmp(o->op, c->op) && o->accepts(c))
+				return o;
 	return NULL;
 }

@@ -521,7 +521,8 @@ static void drop_replaced(tt_hashes_file *f)
 		next = c;
 	}
 	f->ncells -= kept;
-	f->cells += kept;
+	if (kept) /* there may be no array */
+		f->cells += kept;
 }
 
 tt_status tt_hashes_read(tt_arena *a, const char *path, tt_hashes_file *out)

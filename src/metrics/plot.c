@@ -164,7 +164,7 @@ static void put_y_ticks(plot *p, const axis *x, const axis *y)
 	for (int e = (int)floor(y->lo); e <= (int)ceil(y->hi); e++)
 		for (int i = 0; i < (decades < 3 ? 3 : 1); i++) {
 			double v = within[i] * pow(10, e), at = log10(v);
-			if (e % every || at < y->lo - 1e-9 || at > y->hi + 1e-9)
+			if (e % every || at < y->lo - 1e-9 || at > y->hi + 1e-9 || !isfinite(place(y, v)))
 				continue;
 			char text[32];
 			if (e < -3 || e > 4)

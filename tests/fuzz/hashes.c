@@ -179,6 +179,8 @@ void fuzz_seeds(void)
 		{ SETTINGS, PROGRAM, c1, c2, SETTINGS, PROGRAM, c2, "B", SETTINGS, PROGRAM, c1, c2, "Xabc", NULL },
 		{ SETTINGS, PROGRAM, BACKWARD, c1, b1, "B", SETTINGS, PROGRAM, BACKWARD, c1, b2, NULL },
 		{ SETTINGS, PROGRAM, BACKWARD, c1, b1, "B", SETTINGS "tokens = 8\n", PROGRAM, BACKWARD, c3, b2, NULL },
+		{ SETTINGS, "Pprogram\tF\t1\nvalue\ty\tf32\tplain\tadd\tref\nnode\tview\tz\tz z y z\nnode\tadd\ty\tz\n", "C1 2 0 40 1 1 aa", "B", SETTINGS,
+		  "Pprogram\tF\t1\nvalue\ty\tf32\tplain\tadd\tref\nnode\tview\tz\tz z y z\nnode\tadd\ty\tz\n", "C1 2 0 40 1 1 ab", NULL },
 		{ SETTINGS "tokens_per_step = 8\n", STATE, s1, c1, "B", "S[run]\nseed = 2\ntokens_per_step = 16\nnumerics = \"fast\"\n", STATE, s2, NULL },
 	};
 	for (int i = 0; i < TT_COUNT(lists); i++) {

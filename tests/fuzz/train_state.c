@@ -140,6 +140,36 @@ static tt_status receive(void *ctx, int64_t i, int64_t at, int64_t n, const void
 	return TT_OK;
 }
 
+static tt_status ignore(void *ctx, int64_t i, int64_t at, int64_t n, const void *src)
+{
+	const program *p = ctx;
+	(void)at;
+	fuzz_touch(src, (size_t)(n * tt_st_dtype_size(p->t[i].dtype)));
+	return TT_OK;
+}
+
+/* Programs that have others: one tensor less, of another dtype, of another shape, of another name. */
+static void load_other(tt_ckpt *c, tt_ckpt_tensor *t, int64_t n, unsigned exclude)
+{
+	if (!n)
+		return;
+	tt_ckpt_tensor *last = &t[n - 1], was = *last;
+	unsigned part = last->optim ? TT_CKPT_OPTIMIZER : TT_CKPT_MODEL;
+	for (int way = 0; way < 4; way++) {
+		*last = was;
+		if (way == 1)
+			last->dtype = was.dtype == TT_ST_I64 ? TT_ST_I32 : TT_ST_I64;
+		if (way == 2)
+			last->dim[last->ndim ? last->ndim - 1 : last->ndim++]++;
+		if (way == 3)
+			last->name = "no such tensor";
+		program p = { t, NULL, n };
+		FUZZ_CHECK(tt_ckpt_load(c, t, n - (way == 0), exclude, ignore, &p) != TT_OK || exclude & part, "%s: another program was loaded (%d)", was.name,
+			   way);
+	}
+	*last = was;
+}
+
 /* A program that has the very tensors of the checkpoint, in float or double where they are floats. */
 static void load(tt_arena *a, const tt_fs *fs, tt_ckpt *c, int options)
 {
@@ -162,6 +192,7 @@ static void load(tt_arena *a, const tt_fs *fs, tt_ckpt *c, int options)
 		for (int64_t i = 0; i < n; i++)
 			FUZZ_CHECK(exclude & (t[i].optim ? TT_CKPT_OPTIMIZER : TT_CKPT_MODEL) || p.got[i] == count_of(&t[i]), "%s: %lld of %lld elements came",
 				   t[i].name, (long long)p.got[i], (long long)count_of(&t[i]));
+	load_other(c, t, n, exclude);
 }
 
 static void check_manifest(tt_arena *a, const char *text, size_t n)
