@@ -83,6 +83,9 @@ typedef struct tt_ckpt_options {
 typedef struct tt_ckpt_writer tt_ckpt_writer;
 /* Reads the files to carry along; touches nothing in `folder`. */
 tt_status tt_ckpt_writer_create(const tt_ckpt_options *o, tt_ckpt_writer **out) TT_CHECKED;
+/* What a run that was killed between a new `latest` and its clean-up left behind: older checkpoints beyond keep_latest_k, temporary folders of
+ * dead processes. For the start of a run; a save does the same at its end. Warns of what it cannot remove. */
+void tt_ckpt_tidy(tt_ckpt_writer *w);
 /* Accepts NULL. Waits for a save in progress; its error, if nobody asked, is logged. */
 void tt_ckpt_writer_destroy(tt_ckpt_writer *w);
 

@@ -106,6 +106,19 @@ static tt_status save(job *j)
 	return TT_OK;
 }
 
+void tt_ckpt_tidy(tt_ckpt_writer *w)
+{
+	const tt_ckpt_options *o = &w->o;
+	if (!tt_fs_exists(o->fs, o->folder))
+		return;
+	tt_arena *a = tt_arena_create("tidy");
+	int64_t latest;
+	if (ckpt_latest_read(a, o->fs, o->folder, &latest) == TT_OK && latest >= 0)
+		ckpt_prune(o->fs, o->folder, latest, o->keep_latest_k);
+	ckpt_clean_stale(o->fs, o->folder);
+	tt_arena_destroy(a);
+}
+
 static void job_run(job *j)
 {
 	j->status = save(j);

@@ -102,6 +102,8 @@ static tt_status resume(tt_run *r, const char *folder)
 					      "start with fresh moments (checkpoint.exclude_from_loading = [\"optimizer\"]), or from its weights (model.hf_weights)", tt_ckpt_dir(c));
 		exclude |= TT_CKPT_OPTIMIZER;
 	}
+	for (int64_t i = 0; i < r->saved->n; i++)
+		r->saved->tensors[i].imported = tt_ckpt_imported(c, r->saved->tensors[i].name, r->saved->tensors[i].imported);
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_load(c, r->saved->tensors, r->saved->n, exclude, tt_saved_write, r->saved));
 	int64_t step = 0, skips = 0;
@@ -166,6 +168,8 @@ static tt_status open_checkpoints(tt_run *r)
 		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
 	};
 	TT_TRY(tt_ckpt_writer_create(&w, &r->writer));
+	if (r->last_saved >= 0 && cfg->checkpoint.load_step < 0)
+		tt_ckpt_tidy(r->writer);
 	tt_trainer_set_before_update(r->trainer, before_update, r->writer);
 	return TT_OK;
 }
