@@ -104,7 +104,7 @@ demo:
 	$(BIN)/titan demo
 
 test: all
-	$(BIN)/titan-test
+	$(BIN)/titan-test --jobs=$(JOBS)
 
 proof: all
 	$(BIN)/titan-test --tier=proof
