@@ -20,6 +20,7 @@ fuzz:
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
 
 fuzz-build: $(FUZZ:%=build/fuzz/%)
+	@:
 
 build/fuzz/%: $(FUZZ_OBJ)/tests/fuzz/%.o $(FUZZ_OBJ)/tests/fuzz/common.o $(FUZZ_LIB)
 	@mkdir -p $(@D)
