@@ -108,6 +108,8 @@ static void check_spec(tt_test *t, const spec *like, int which, bool guarded)
 	s.V = dims[which % TT_COUNT(dims)].V;
 	for (int bf16 = 0; bf16 < 2; bf16++)
 		for (int kind = 0; kind < (guarded ? 1 : 4); kind++) {
+			if (t->tier == TT_TIER_QUICK && kind && kind != 1 + (which + bf16) % 3)
+				continue;
 			problem p = problem_of(t, &s);
 			p.guarded = guarded;
 			if (kind == 1)
@@ -138,8 +140,8 @@ static void same_bits(tt_test *t)
 	if (fast_sets(isas) == 0)
 		TT_SKIP(t, "no faster kernels for this CPU");
 	for (int i = 0; i < TT_COUNT(specs); i++)
-		for (int d = 0; d < (t->tier == TT_TIER_QUICK ? 2 : TT_COUNT(dims)); d++)
-			check_spec(t, &specs[i], 2 * i + d, false);
+		for (int d = 0; d < (t->tier == TT_TIER_QUICK ? 1 : TT_COUNT(dims)); d++)
+			check_spec(t, &specs[i], i + d, false);
 	for (int i = 0; i < TT_COUNT(more); i++)
 		for (int d = 0; d < (t->tier == TT_TIER_QUICK ? 1 : TT_COUNT(dims)); d++)
 			check_spec(t, &more[i], i + d, false);

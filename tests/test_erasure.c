@@ -194,7 +194,7 @@ static tt_v token_loss(const model *m, tt_v logits, tt_v labels)
 	int64_t edges[9];
 	tt_dim v = dim_v();
 	tt_segments_deal(&v, edges);
-	tt_attr_linear se = {.dtype = TT_ACC, .segments = {9, edges}};
+	tt_attr_sum_exp se = {{9, edges}};
 	tt_attr_vocab vocab = {0, V};
 	tt_v max = to(m, tt_node_add(g, &tt_op_row_max, NULL, 1, &logits, NULL), TT_I, 0);
 	tt_v sum = tt_node_add(g, &tt_op_sum_exp, &se, 2, (tt_v[]){logits, to(m, max, TT_R, 0)}, NULL);

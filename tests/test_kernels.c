@@ -427,7 +427,7 @@ static void make_rms_norm(sample *s, int64_t T, int64_t n)
 {
 	const double *x = input(s, VAL, 2, T, n), *w = input(s, VAL, 1, n, 1), eps = 1e-3;
 	operand *y = output(s, VAL, 2, T, n), *rstd = output(s, STAT, 1, T, 1);
-	ATTR(s, tt_attr_norm, {eps, dtype_of(s, VAL)});
+	ATTR(s, tt_attr_norm, {eps});
 	for (int64_t t = 0; t < T; t++) {
 		double sum = 0;
 		for (int64_t i = 0; i < n; i++)

@@ -31,6 +31,8 @@ typedef struct walk {
 	int64_t cap_terms;
 	bool *needs;      /* [from->nvalues] by id of the old graph: a gradient is wanted and can flow */
 	tt_v *acc;        /* [nstates] latest version of the accumulator of a parameter, 0 = none yet */
+	int32_t *touched; /* parameters (states) with terms not yet in their accumulators, rising */
+	int64_t ntouched;
 } walk;
 
 static term **terms_of(walk *w, tt_v v)
@@ -50,6 +52,13 @@ static term **terms_of(walk *w, tt_v v)
 static void push_term(walk *w, tt_v v, tt_v grad, int64_t consumer)
 {
 	term **at = terms_of(w, v);
+	int32_t state = w->g->values[v].state;
+	if (!*at && state >= 0 && w->g->states[state].trainable) {
+		int64_t k = w->ntouched++;
+		for (; k > 0 && w->touched[k - 1] > state; k--)
+			w->touched[k] = w->touched[k - 1];
+		w->touched[k] = state;
+	}
 	while (*at && (*at)->consumer <= consumer)
 		at = &(*at)->next;
 	term *t = TT_NEW(w->a, term);
@@ -213,12 +222,10 @@ static tt_v accumulator(walk *w, tt_v param)
 static void settle(walk *w, int64_t group_first)
 {
 	tt_graph *g = w->g;
-	int64_t nstates = g->nstates;
-	for (int64_t i = 0; i < nstates && g->status == TT_OK; i++) {
+	for (int64_t k = 0; k < w->ntouched && g->status == TT_OK; k++) {
+		int32_t i = w->touched[k];
 		tt_v v = g->states[i].value;
-		if (!g->states[i].trainable || !*terms_of(w, v))
-			continue;
-		int32_t master = g->states[i].source >= 0 ? g->states[i].source : (int32_t)i;
+		int32_t master = g->states[i].source >= 0 ? g->states[i].source : i;
 		for (term *t = *terms_of(w, v); t; t = t->next) {
 			if (!is_acc(w, t->grad)) {
 				tt_graph_fail(g, "%s: gradient term %s is %s, needs acc", g->values[v].name, g->values[t->grad].name,
@@ -239,6 +246,7 @@ static void settle(walk *w, int64_t group_first)
 		}
 		*terms_of(w, v) = NULL;
 	}
+	w->ntouched = 0;
 	for (tt_v v = 1; group_first && v < w->cap_terms && g->status == TT_OK; v++) {
 		term *t = w->terms[v];
 		if (!t || !t->next || g->values[v].def >= group_first)
@@ -280,6 +288,7 @@ tt_status tt_autodiff(const tt_graph *f, const tt_autodiff_ops *ops, tt_arena *a
 	walk w = { .ops = ops, .copy = tt_copy_begin(f, a), .a = a };
 	tt_graph *g = w.g = w.copy.to;
 	w.acc = TT_NEWN(a, tt_v, f->nstates);
+	w.touched = TT_NEWN(a, int32_t, f->nstates);
 	find_needs(&w, f);
 	int32_t ngroups = 0;
 	for (int64_t i = 0; i < f->nnodes; i++)

@@ -3,6 +3,7 @@
  * Work is a sequence and a kv head: blocks of keys outside, the heads of the group and their blocks of queries inside, five
  * products a pair of blocks. dk and dv of the block stay with the lane, dq goes on in place. Where a few long sequences would
  * leave threads idle for longer than two more products take, dk and dv are made by blocks of keys and dq by blocks of queries. */
+#ifdef AF_NAME
 
 typedef struct AF_NAME(bwd_lane) {
 	const af_bwd_job *g;
@@ -64,7 +65,7 @@ AF_INLINE unsigned AF_NAME(enter)(void)
 {
 #if AF_KIND == AF_WIDENED
 	const unsigned csr = _mm_getcsr();
-	_mm_setcsr(csr | 0x8040);
+	_mm_setcsr(csr | AF_FTZ_DAZ);
 	return csr;
 #else
 	return 0;
@@ -203,11 +204,31 @@ static void AF_NAME(fetch_next)(const AF_NAME(bwd_lane) *w, int64_t h, int64_t i
 	}
 }
 
+/* P and DS of lines [i, i+n), from the micro tile's scores and dP. A function of its own: here subnormals count. */
+static __attribute__((noinline)) void AF_NAME(weigh)(const AF_NAME(bwd_lane) *w, int64_t h, int64_t i, int64_t n, int v0, int v1)
+{
+	const af_call *a = w->a;
+	const tt_arg *lse = w->g->lse;
+	for (int64_t y = 0; y < n; y += 2) {
+		float l[2] = {0}, D[2] = {0};
+		for (int z = 0; z < 2; z++) {
+			const int32_t t = w->query[i + y + z];
+			if (t < 0)
+				continue;
+			l[z] = ((const float *)lse->p)[t * lse->ld + h];
+			D[z] = a->D[t * a->H + h];
+		}
+		if (w->masked)
+			AF_NAME(weights2)(true, w, i + y, y, v0, v1, l, D);
+		else
+			AF_NAME(weights2)(false, w, i + y, y, 0, 4, l, D);
+	}
+}
+
 /* P and DS of the two blocks loaded. */
 static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h, bool dq)
 {
 	const af_call *a = w->a;
-	const tt_arg *lse = w->g->lse;
 	const int64_t kw = a->K / AF_NAME(WORD), vw = a->V / AF_NAME(WORD), rows = tt_round_up(w->rows, 4);
 	for (int64_t i = 0; i < rows; i += AF_MICRO) {
 		const int64_t n = TT_MIN(AF_MICRO, rows - i);
@@ -223,20 +244,7 @@ static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h, bool dq)
 						   .c = w->dp + 16 * v0, .ldc = AF_BLOCK, .kw = vw}, n, v1 - v0);
 			AF_NAME(leave)(csr);
 		}
-		for (int64_t y = 0; y < n; y += 2) {
-			float l[2] = {0}, D[2] = {0};
-			for (int z = 0; z < 2; z++) {
-				const int32_t t = w->query[i + y + z];
-				if (t < 0)
-					continue;
-				l[z] = ((const float *)lse->p)[t * lse->ld + h];
-				D[z] = a->D[t * a->H + h];
-			}
-			if (w->masked)
-				AF_NAME(weights2)(true, w, i + y, y, v0, v1, l, D);
-			else
-				AF_NAME(weights2)(false, w, i + y, y, 0, 4, l, D);
-		}
+		AF_NAME(weigh)(w, h, i, n, v0, v1);
 	}
 }
 
@@ -408,3 +416,5 @@ static void AF_NAME(bwd)(const tt_call *c)
 	tt_pool_run(pool, g.nblocks * g.a.G, AF_NAME(keys_only), &g);
 	tt_pool_run(pool, g.nblocks * g.a.G, AF_NAME(queries_only), &g);
 }
+
+#endif

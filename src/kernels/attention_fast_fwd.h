@@ -3,6 +3,7 @@
  * A unit is a run of neighbouring queries of one sequence and up to AF_HEADS heads of one kv head. It packs each block of 64
  * positions once, and for each head and AF_TILE queries makes the scores, row maxima, exponentials and P V of the block. The
  * parts of a block that a micro tile sees nothing of are not computed. */
+#ifdef AF_NAME
 
 typedef struct AF_NAME(unit) {
 	const af_call *a;
@@ -235,3 +236,5 @@ static void AF_NAME(fwd)(const tt_call *c)
 	af_fwd_job job = af_fwd_job_of(c);
 	tt_pool_run(c->env->pool, job.units, AF_NAME(fwd_unit), &job);
 }
+
+#endif

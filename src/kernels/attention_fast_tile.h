@@ -1,5 +1,6 @@
 /* One variant's matrix tile, words and packing. Included once per variant (no guard): AF_KIND says what a word is, AF_NAME(x)
  * names the variant's functions. */
+#ifdef AF_NAME
 
 /* AF_F32: a float. AF_WIDENED: one bf16 as a float, chains with the odd one of a pair first and subnormals as zeros (FTZ and DAZ
  * around every product). AF_PAIRS: two bf16, VDPBF16PS. */
@@ -7,6 +8,7 @@
 #define AF_F32 0
 #define AF_WIDENED 1
 #define AF_PAIRS 2
+#define AF_FTZ_DAZ 0x8040u /* of MXCSR */
 
 typedef struct af_mm {
 	const float *a;  /* words (i,x): a[i*ar + x], or a[i + x*64] where A is read down its columns */
@@ -209,23 +211,15 @@ static __attribute__((noinline)) void AF_NAME(mm_score)(const af_mm *g, int64_t 
 	AF_NAME(product)(AF_SCORE, false, g, rows, vecs);
 }
 #else
-/* What stands around the chain counts subnormals, so it stays outside of the changed mode. */
-static void AF_NAME(mm_scale)(const af_mm *g, int64_t rows, int64_t vecs)
+/* What stands around the chain counts subnormals, so it stays outside of the changed mode, in functions of its own too. */
+static __attribute__((noinline)) void AF_NAME(rescale)(const af_mm *g, int64_t rows, int64_t vecs)
 {
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t n = 0; n < 16 * vecs; n += 16)
 			v_store(g->c + i * g->ldc + n, v_mul(v_load(g->c + i * g->ldc + n), v_set(g->r[i])));
-	const unsigned csr = _mm_getcsr();
-	_mm_setcsr(csr | 0x8040);
-	AF_NAME(mm_go_on)(g, rows, vecs);
-	_mm_setcsr(csr);
 }
-static void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
+static __attribute__((noinline)) void AF_NAME(score)(const af_mm *g, int64_t rows, int64_t vecs)
 {
-	const unsigned csr = _mm_getcsr();
-	_mm_setcsr(csr | 0x8040);
-	AF_NAME(mm_begin)(g, rows, vecs);
-	_mm_setcsr(csr);
 	const vec none = v_set(-INFINITY);
 	for (int64_t i = 0; i < rows; i++) {
 		vec most = none;
@@ -237,6 +231,22 @@ static void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
 		}
 		v_store(g->part + 16 * i, most);
 	}
+}
+static void AF_NAME(mm_scale)(const af_mm *g, int64_t rows, int64_t vecs)
+{
+	AF_NAME(rescale)(g, rows, vecs);
+	const unsigned csr = _mm_getcsr();
+	_mm_setcsr(csr | AF_FTZ_DAZ);
+	AF_NAME(mm_go_on)(g, rows, vecs);
+	_mm_setcsr(csr);
+}
+static void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
+{
+	const unsigned csr = _mm_getcsr();
+	_mm_setcsr(csr | AF_FTZ_DAZ);
+	AF_NAME(mm_begin)(g, rows, vecs);
+	_mm_setcsr(csr);
+	AF_NAME(score)(g, rows, vecs);
 }
 #endif
 
@@ -289,3 +299,5 @@ AF_INLINE void AF_NAME(fetch)(const uint8_t *p, int64_t bytes)
 	for (int64_t i = 0; i < bytes; i += 64)
 		_mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
+
+#endif

@@ -5,6 +5,8 @@
 
 #include "kernels/attention_fast.h"
 
+#ifdef AF_AVX512 /* set by the including file, which has the target and the intrinsics */
+
 #define AF_INLINE static inline __attribute__((always_inline, unused))
 
 /* Columns of a micro tile, in vectors: with AF_MICRO rows all accumulators stay in registers. */
@@ -76,15 +78,14 @@ AF_INLINE vec v_exp(vec x, bool may_be_large)
 	return _mm512_scalef_ps(v_add(v_set(1.0f), v_fma(v_mul(r, r), p, r)), n);
 }
 
-/* Two vectors a b become one: lane l < 8 of it joins lanes l and l+8 of a, lane l+8 those of b; and so on to 4, 2, 1. Four rounds turn
- * 16 rows into the vector of their joins, which are the tree 8, 4, 2, 1 of each row; rows come out in the order ROW below. */
+/* The tree 8, 4, 2, 1 of 16 lines of lanes at once: each step takes two vectors and leaves one, with the joined lanes of both, so that
+ * 15 steps make the vector of results. What is where: after JOIN8 line a in lanes [0,8) and b in [8,16); after JOIN4 four lines of
+ * 4 lanes; JOIN2 leaves in each 128 bits 2 lanes of a before 2 of b, JOIN1 one lane of each. Lane 4x + y of the result is then the x-th
+ * line of the four that came with operand y, which is line 4x + y if operand y brings lines y, 4 + y, 8 + y, 12 + y. */
 #define AF_JOIN8(op, a, b) op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee))
 #define AF_JOIN4(op, a, b) op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))
 #define AF_JOIN2(op, a, b) op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))
 #define AF_JOIN1(op, a, b) op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))
-/* After JOIN8 a pair of rows holds its rows in lanes [0,8) and [8,16); after JOIN4 each of 4 rows has 4 lanes. JOIN2 then puts
- * within each 128 bits 2 lanes of the first operand before 2 of the second, JOIN1 one lane of each. So lane 4x + y of the result is
- * row x of the four rows in operand y: rows are fed in as row(x, y) = 4x + y. */
 #define AF_JOIN_ROWS(op, p)                                                                                            \
 	do {                                                                                                           \
 		vec four[4];                                                                                           \
@@ -277,5 +278,7 @@ AF_INLINE float v_sum(vec x)
 			v[i] += v[i + w];
 	return v[0];
 }
+
+#endif
 
 #endif

@@ -35,9 +35,6 @@ const tt_op tt_op_row_max = {
 	.spmd = row_max_spmd, .sample = row_max_sample,
 };
 
-/* The 8 segments and their blocks of 256 (EXACT.md, `fast`) are edges in vocabulary ids. */
-typedef tt_attr_linear attr_sum_exp;
-
 static bool sum_exp_sample(tt_graph *g, int which)
 {
 	if (which > 0)
@@ -45,7 +42,7 @@ static bool sum_exp_sample(tt_graph *g, int which)
 	int64_t edges[9];
 	tt_v x = sample_logits(g);
 	tt_segments_deal(&tt_value_get(g, x)->dim[1], edges);
-	attr_sum_exp a = { .dtype = TT_ACC, .segments = { 9, edges } };
+	tt_attr_sum_exp a = { { 9, edges } };
 	tt_v in[] = { x, tt_node_add(g, &tt_op_row_max, NULL, 1, &x, NULL) };
 	tt_node_add(g, &tt_op_sum_exp, &a, 2, in, NULL);
 	return true;
@@ -54,8 +51,8 @@ static bool sum_exp_sample(tt_graph *g, int which)
 const tt_op tt_op_sum_exp = {
 	.name = "sum_exp", .doc = "sum of exp(x - m) of each line, in blocks of 256 from the start of each of 8 segments",
 	.cls = TT_CLASS_META, .flags = TT_OP_ACC_SUM, .nin = 2, .nout = 1, .labels = "tv,t->t", .outs = (const char *const[]){ "sum_exp" },
-	.attr_size = sizeof(attr_sum_exp),
-	.attrs = (const tt_attr[]){ { "segments", TT_ATTR_INTS, offsetof(attr_sum_exp, segments) }, TT_ATTRS_END },
+	.attr_size = sizeof(tt_attr_sum_exp),
+	.attrs = (const tt_attr[]){ { "segments", TT_ATTR_INTS, offsetof(tt_attr_sum_exp, segments) }, TT_ATTRS_END },
 	.infer = tt_infer_acc, .sample = sum_exp_sample,
 };
 
@@ -133,7 +130,7 @@ tt_v tt_token_loss(tt_graph *g, tt_v logits, tt_v labels)
 		return 0;
 	int64_t edges[9];
 	tt_segments_deal(&tt_value_get(g, logits)->dim[1], edges);
-	attr_sum_exp se = { .dtype = TT_ACC, .segments = { 9, edges } };
+	tt_attr_sum_exp se = { { 9, edges } };
 	tt_attr_vocab vocab = { 0, tt_value_get(g, logits)->dim[1].n };
 	tt_dtype stat = tt_stat_dtype(g);
 	tt_v max[] = { logits, tt_node_add(g, &tt_op_row_max, NULL, 1, &logits, NULL) };

@@ -193,10 +193,25 @@ static tt_status record_state(tt_trainer *t, const tt_step_report *r)
 	return tt_hashes_state(t->hashes, t->exec, x, TT_COUNT(x));
 }
 
+/* A model whose states alone cannot fit is refused before anything is built for it. The plan says the rest later. */
+static tt_status states_fit(const tt_trainer *t)
+{
+	const tt_run_options *o = &t->o;
+	double stat = o->exec.f64 ? 8 : 4, acc = o->exec.f64 ? 8 : o->exec.numerics == TT_EXACT ? 24 : 4;
+	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc);
+	double have = (double)(o->exec.limit ? o->exec.limit : tt_memory_limit());
+	if (need > have)
+		TT_FAIL(TT_ERR_MEMORY, "%.1f M parameters with gradients and optimizer take %.1f GiB before any activation, there are %.1f GiB (model.flavor, "
+				       "model.num_hidden_layers, model.hidden_size%s)", (double)tt_llama_params(&o->model) / 1e6, need / (double)TT_GIB,
+			have / (double)TT_GIB, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+	return TT_OK;
+}
+
 static tt_status setup(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
 	double t0 = tt_now();
+	TT_TRY(states_fit(t));
 	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
 	int64_t context = o->data.context_length;
 	t->rows_per_mb = o->tokens_per_microbatch / context;
