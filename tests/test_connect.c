@@ -103,6 +103,9 @@ static void case_config_errors(tt_test *t)
 	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_USAGE, "within model.vocab_size 41");
 	o = tiny_standard(t, ROWS);
 	o.exec.limit = 4096;
+	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_MEMORY, "before any activation");
+	o = tiny_standard(t, ROWS);
+	o.exec.limit = 16 * tt_llama_params(&o.model) + 4096;
 	TT_CHECK_FAILS(t, tt_trainer_create(&o, &tr), TT_ERR_MEMORY, "work");
 	o = tiny_standard(t, ROWS);
 	o.weights = tt_test_path(t, "none.safetensors");

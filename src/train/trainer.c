@@ -201,9 +201,9 @@ static tt_status states_fit(const tt_trainer *t)
 	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc);
 	double have = (double)(o->exec.limit ? o->exec.limit : tt_memory_limit());
 	if (need > have)
-		TT_FAIL(TT_ERR_MEMORY, "%.1f M parameters with gradients and optimizer take %.1f GiB before any activation, there are %.1f GiB (model.flavor, "
-				       "model.num_hidden_layers, model.hidden_size%s)", (double)tt_llama_params(&o->model) / 1e6, need / (double)TT_GIB,
-			have / (double)TT_GIB, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+		TT_FAIL(TT_ERR_MEMORY, "%.1f M parameters with gradients and optimizer take %.1f MiB before any activation, there are %.1f MiB (model.flavor, "
+				       "model.num_hidden_layers, model.hidden_size%s)", (double)tt_llama_params(&o->model) / 1e6, need / (double)TT_MIB,
+			have / (double)TT_MIB, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
 	return TT_OK;
 }
 
