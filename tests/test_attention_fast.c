@@ -123,7 +123,7 @@ static void check_spec(tt_test *t, const spec *like, int which, bool guarded)
 			for (int i = 0; i < n; i++) {
 				h.isa = isas[i];
 				h.threads = threads[(which + kind + i) % 3];
-				kernels k;
+				kernels k = {0};
 				if (!TT_CHECK_MSG(t, find(t, &p, &h, &k), "%s: no row for %s", s.name, how_name(t, &h)))
 					continue;
 				const results got = run_kernels(t, &p, h, k, false);

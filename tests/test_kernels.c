@@ -193,7 +193,7 @@ typedef struct result { stored out[MAX_ARGS]; int flag; } result;
 
 static result run_kernel(const sample *s, tt_kernel_fn *fn, tt_pool *pool, int in_place)
 {
-	stored in[MAX_ARGS];
+	stored in[MAX_ARGS] = {0};
 	tt_arg ain[MAX_ARGS], aout[MAX_ARGS];
 	result r = {0};
 	_Atomic int flag = 0;

@@ -93,7 +93,7 @@ static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_run_summary
 		TT_TRY(tt_file_read(a, files.items[i].path, &s, &n));
 		tt_buf_add(&text, s, n);
 	}
-	int64_t gzip, xz;
+	int64_t gzip = 0, xz = 0;
 	tt_status st = compressed_size("gzip", text.s, text.n, &gzip);
 	if (st == TT_OK)
 		st = compressed_size("xz", text.s, text.n, &xz);

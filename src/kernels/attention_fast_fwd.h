@@ -126,7 +126,7 @@ static void AF_NAME(finish)(const AF_NAME(unit) *u, int64_t h)
 {
 	const af_call *a = u->a;
 	const tt_arg *out = &a->call->out[0], *lse = &a->call->out[1];
-	float y[192 + AF_TILE];
+	float y[192 + AF_TILE] = { 0 };
 	const float *m = u->m + h * u->R, *l = u->l + h * u->R;
 	for (int64_t i = 0; i < u->R; i++)
 		y[i] = m[i] + log_f32(l[i]);
