@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,12 +110,6 @@ static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_run_summary
 
 /* ---- killed in the middle of a save --------------------------------------------------------------------------------------------------- */
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *where)
-{
-	(void)st, (void)flag, (void)where;
-	return remove(path);
-}
-
 /* Is a temporary folder with tensors in it there beside at least one complete checkpoint? */
 static bool in_the_middle_of_a_save(const char *folder, char *name, size_t cap)
 {
@@ -182,10 +175,15 @@ static tt_status demo(tt_arena *a, const tt_config *cfg, double t0)
 	bool killed = false;
 	struct stat st;
 	const char *out = cfg->job.dump_folder;
-	if (!stat(out, &st)) {
-		printf("removing %s, from an earlier demo\n", out);
-		if (nftw(out, remove_one, 16, FTW_DEPTH | FTW_PHYS))
-			TT_FAIL(TT_ERR_IO, "%s cannot be removed: %s (job.dump_folder)", out, strerror(errno));
+	if (!stat(out, &st)) { /* never removed: it may be anybody's */
+		char aside[2048];
+		int n = 1;
+		do
+			snprintf(aside, sizeof aside, "%s.old-%d", out, n++);
+		while (!stat(aside, &st));
+		if (rename(out, aside))
+			TT_FAIL(TT_ERR_IO, "%s is there already and cannot be moved aside: %s (job.dump_folder)", out, strerror(errno));
+		printf("%s was there already: it is now %s\n", out, aside);
 	}
 	fflush(stdout);
 	if (cfg->checkpoint.enable)

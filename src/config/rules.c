@@ -164,7 +164,7 @@ static const effect_rule EFFECTS[] = {
 	{"debug.isa", ref_kernels, "debug.kernels is ref"},
 	{"data.paths|data.exclude|data.tokenizer|data.shuffle|data.repeat|validation.paths|validation.fraction", made_up,
 	 "data.source is synthetic"},
-	{"data.seed", no_shuffle, "data.shuffle is false"},
+	{"data.seed|data.shuffle_window", no_shuffle, "data.shuffle is false"},
 	{"parallelism.enable_sequence_parallel", always, "parallelism.tensor_parallel_degree is 1"},
 	{"parallelism.fsdp_reshard_after_forward", always, "parameters are not sharded on one rank"},
 	{"comm.*", always, "there is one rank"},

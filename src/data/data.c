@@ -1,6 +1,8 @@
 /* What all sources share: steps and microbatches from rows, and the cursor. */
 #include "data/data.h"
 
+#include "data/draw.h"
+
 /* ---- open ------------------------------------------------------------------------------------------------------- */
 
 static const tt_source_kind *const KINDS[] = {&tt_source_text, &tt_source_synthetic, &tt_source_rows};
@@ -48,6 +50,13 @@ tt_status tt_data_open(tt_arena *a, const tt_data_options *o, tt_data **out)
 	TT_TRY(kind->open(a, o, d));
 	uint64_t h = tt_data_mix(tt_hash64(kind->name, strlen(kind->name), 0), o->seed);
 	h = tt_data_mix(h, (uint64_t)o->sequence << 1 | o->shuffle);
+	if (o->shuffle_window > 1) {
+		if (o->shuffle_window > INT32_MAX)
+			TT_FAIL(TT_ERR_USAGE, "data.shuffle_window %lld exceeds %d", (long long)o->shuffle_window, INT32_MAX);
+		h = tt_data_mix(h, (uint64_t)o->shuffle_window);
+		d->window = TT_NEWN(a, int32_t, o->shuffle_window);
+		d->window_at = -1;
+	}
 	d->info.fingerprint = kind->save(d, h);
 	*out = d;
 	return TT_OK;
@@ -114,6 +123,29 @@ static tt_status row_add(tt_data *d, bool valid, int64_t row, tt_step *s)
 	return TT_OK;
 }
 
+/* Training row `row` of the run in the order of the stream's rows: within windows of shuffle_window rows the order is random (Fisher-Yates; draw
+ * i of a window depends on seed, window and i alone), so that the rows of a step are not one document's. The last, short window of a
+ * stream that ends is taken in order. */
+static int64_t shuffled_row(tt_data *d, int64_t row)
+{
+	int64_t w = d->o.shuffle_window;
+	if (!d->window || (row / w + 1) * w > d->rows)
+		return row;
+	if (d->window_at != row / w) {
+		random_stream draws = random_stream_of(d->o.seed, 0, "rows", "shuffle");
+		d->window_at = row / w;
+		for (int64_t i = 0; i < w; i++)
+			d->window[i] = (int32_t)i;
+		for (int64_t i = w - 1; i > 0; i--) {
+			int64_t k = (int64_t)tt_data_below(&draws, (uint64_t)(d->window_at * w + i), (uint64_t)i + 1);
+			int32_t other = d->window[k];
+			d->window[k] = d->window[i];
+			d->window[i] = other;
+		}
+	}
+	return row / w * w + d->window[row % w];
+}
+
 static tt_status rows_add(tt_data *d, bool valid, int64_t first, int64_t n, tt_step *out)
 {
 	TT_ASSERT(n <= out->cap_rows && out->context_length == d->o.context_length,
@@ -123,7 +155,7 @@ static tt_status rows_add(tt_data *d, bool valid, int64_t first, int64_t n, tt_s
 	out->row_tokens[0] = out->row_seqs[0] = 0;
 	out->seq_table[0] = 0;
 	for (int64_t i = 0; i < n; i++)
-		TT_TRY(row_add(d, valid, first + i, out));
+		TT_TRY(row_add(d, valid, valid ? first + i : shuffled_row(d, first + i), out));
 	return TT_OK;
 }
 

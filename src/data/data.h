@@ -41,6 +41,7 @@ typedef struct tt_data_options {
 	uint64_t seed;
 	tt_sequence sequence;
 	bool shuffle; /* documents, anew in each epoch; else in order */
+	int64_t shuffle_window; /* training rows are taken in random order within windows of so many; 0, 1: in order */
 	bool repeat;  /* begin again when the documents end; else tt_data_step ends with TT_ERR_STOP */
 	/* Source "text". Names as data/files.h reads them; each file is a document. */
 	const tt_tok *tok;
@@ -145,6 +146,8 @@ struct tt_data {
 	int64_t rows;       /* of the stream; INT64_MAX: it does not end */
 	int64_t valid_rows;
 	void *self;         /* the source's */
+	int32_t *window;    /* [shuffle_window] order of rows in window `window_at` */
+	int64_t window_at;  /* -1: none yet */
 };
 
 /* A fingerprint with one more number in it. */

@@ -85,6 +85,7 @@ static tt_status data_options(tt_arena *a, const tt_config *cfg, const tt_llama_
 		.seed = (uint64_t)(cfg->data.seed >= 0 ? cfg->data.seed : cfg->debug.seed),
 		.sequence = cfg->data.sequence == TT_CFG_SEQUENCE_DOCUMENT ? TT_SEQUENCE_DOCUMENT : TT_SEQUENCE_ROW,
 		.shuffle = cfg->data.shuffle, .repeat = cfg->data.repeat,
+		.shuffle_window = cfg->data.shuffle && cfg->data.source == TT_CFG_SOURCE_TEXT ? cfg->data.shuffle_window : 0,
 		.paths = cfg->data.paths.items, .npaths = cfg->data.paths.n, .exclude = cfg->data.exclude.items, .nexclude = cfg->data.exclude.n,
 		.valid_paths = cfg->validation.paths.items, .nvalid_paths = cfg->validation.paths.n,
 	};

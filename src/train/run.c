@@ -1,7 +1,12 @@
 /* run.c: a run: the loop around the steps, its log, its metrics, its checkpoints. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ckpt/ckpt.h"
 #include "kernels/peak.h"
@@ -32,6 +37,7 @@ struct tt_run {
 	double started;                        /* when the first step began */
 	tt_run_summary sum;
 	char *config_text;
+	int lock;                 /* descriptor of the folder's lock, -1: none */
 };
 
 tt_trainer *tt_run_trainer(tt_run *r) { return r->trainer; }
@@ -174,10 +180,27 @@ static tt_status open_checkpoints(tt_run *r)
 	return TT_OK;
 }
 
+/* One run at a time writes a folder: two would mix their checkpoints. The lock goes with the process that holds it. */
+static tt_status lock_folder(tt_run *r)
+{
+	const char *folder = r->cfg->job.dump_folder;
+	if (!folder[0])
+		TT_FAIL(TT_ERR_USAGE, "job.dump_folder is empty: name a folder for what the run writes");
+	TT_TRY(tt_mkdirs(folder));
+	const char *path = tt_arena_printf(r->arena, "%s/.lock", folder);
+	r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (r->lock < 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot be written: %s (job.dump_folder)", path, strerror(errno));
+	if (flock(r->lock, LOCK_EX | LOCK_NB))
+		TT_FAIL(TT_ERR_IO, "%s: another run is writing this folder (job.dump_folder: give each run its own)", folder);
+	return TT_OK;
+}
+
 static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
 	TT_TRY(tt_run_options_from_config(r->arena, cfg, &r->o));
+	TT_TRY(lock_folder(r));
 	tt_buf b = { 0 };
 	tt_config_print(cfg, &b);
 	r->config_text = tt_arena_strdup(r->arena, b.s ? b.s : "");
@@ -214,7 +237,7 @@ tt_status tt_run_open(const tt_config *cfg, const tt_run_io *io, tt_run **out)
 	r->arena = tt_arena_create("run");
 	r->cfg = cfg;
 	r->io = *io;
-	r->last_saved = -1;
+	r->last_saved = r->lock = -1;
 	r->sum.valid_bits = r->peak = __builtin_nan("");
 	tt_status s = open_run(r);
 	if (s != TT_OK) {
@@ -232,6 +255,8 @@ void tt_run_close(tt_run *r)
 	tt_ckpt_writer_destroy(r->writer);
 	tt_metrics_close(r->metrics);
 	tt_trainer_destroy(r->trainer);
+	if (r->lock >= 0)
+		close(r->lock);
 	tt_arena_destroy(r->arena);
 	free(r);
 }

@@ -152,8 +152,22 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 				s = tt_exec_write(t->exec, p->name, at, d, n);
 		}
 	}
+	/* What the file has beyond that would be lost in silence: another model than this config says. */
+	const char *unused = NULL;
+	int64_t nunused = 0;
+	for (int64_t i = 0; i < tt_st_count(st); i++) {
+		const char *name = tt_st_at(st, i)->name;
+		if (tt_value_find(t->model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) ||
+		    (t->o.model.tie_word_embeddings && !strcmp(name, "lm_head.weight")))
+			continue;
+		unused = unused ? unused : tt_arena_strdup(t->arena, name);
+		nunused++;
+	}
 	tt_st_close(st);
 	TT_TRY(s);
+	if (nunused)
+		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
+				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", path, (long long)nunused, unused);
 	return TT_OK;
 }
 
