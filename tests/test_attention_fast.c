@@ -137,7 +137,7 @@ static void check_spec(tt_test *t, const spec *like, int which, bool guarded)
 static void same_bits(tt_test *t)
 {
 	tt_isa isas[3];
-	if (fast_sets(isas) == 0)
+	if (fast_sets(isas) == 0 || best(t) == TT_ISA_REF)
 		TT_SKIP(t, "no faster kernels for this CPU");
 	for (int i = 0; i < TT_COUNT(specs); i++)
 		for (int d = 0; d < (t->tier == TT_TIER_QUICK ? 1 : TT_COUNT(dims)); d++)
@@ -150,7 +150,7 @@ static void same_bits(tt_test *t)
 static void memory_ends(tt_test *t)
 {
 	tt_isa isas[3];
-	if (fast_sets(isas) == 0)
+	if (fast_sets(isas) == 0 || best(t) == TT_ISA_REF)
 		TT_SKIP(t, "no faster kernels for this CPU");
 	for (int i = 0; i < TT_COUNT(specs); i++)
 		check_spec(t, &specs[i], i, true);
@@ -163,7 +163,7 @@ static void threads(tt_test *t)
 {
 	tt_isa isas[3];
 	const int n = fast_sets(isas);
-	if (n == 0)
+	if (n == 0 || best(t) == TT_ISA_REF)
 		TT_SKIP(t, "no faster kernels for this CPU");
 	for (int i = 0; i < TT_COUNT(more); i++)
 		for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -223,7 +223,7 @@ static void window_off_bwd(const tt_call *c) { with_attr(c, true, 1, 1); }
 static void broken(tt_test *t)
 {
 	tt_isa isas[3];
-	if (fast_sets(isas) == 0)
+	if (fast_sets(isas) == 0 || best(t) == TT_ISA_REF)
 		TT_SKIP(t, "no faster kernels for this CPU");
 	for (int fault = 0; fault < 2; fault++) {
 		spec s = more[3];
