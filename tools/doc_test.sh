@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build"
-cp -a "$root/src" "$root/tests" "$root/tools" "$root/configs" "$root/docs" "$root/Makefile" "$work/"
+cp -a "$root/src" "$root/tests" "$root/tools" "$root/configs" "$root/docs" "$root/include" "$root/examples" "$root/Makefile" "$work/"
 [ -d "$root/build/obj" ] && cp -a "$root/build/obj" "$work/build/"
 cd "$work"
 awk '
