@@ -160,7 +160,6 @@ static bool attention_typing(const tt_typing *t, bool backward)
 		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
 	bool tokens_split = q.type == TT_S && q.dim == 0;
-	bool meta_split = t->tin[nfloat].type == TT_S; /* positions */
 	for (int i = 0; i < t->nin; i++) {
 		bool kv = i == 1 || i == 2;
 		tt_axis_type want = q;
@@ -184,7 +183,6 @@ static bool attention_typing(const tt_typing *t, bool backward)
 			return false;
 		}
 	}
-	(void)meta_split;
 	for (int i = 0; i < t->nout; i++) {
 		t->tout[i] = q;
 		if (backward && i > 0 && tokens_split && !t->axis->rows)
