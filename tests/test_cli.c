@@ -29,6 +29,13 @@ static void check_run(tt_test *t, const char *line, int code, const char *part)
 	tt_buf_fini(&b);
 }
 
+/* `titan train configs/debug.toml` with more arguments, in a folder of this case: cases run side by side. */
+static void check_train(tt_test *t, const char *arguments, int code, const char *part)
+{
+	check_run(t, tt_arena_printf(t->arena, "build/titan train configs/debug.toml --job.dump_folder=%s %s", tt_test_path(t, "run"), arguments),
+		code, part);
+}
+
 static void messages(tt_test *t)
 {
 	check_run(t, "build/titan", 2, "FLAGS");
@@ -37,10 +44,10 @@ static void messages(tt_test *t)
 	check_run(t, "build/titan trian", 2, "did you mean train?");
 	check_run(t, "build/titan train nowhere.toml", 1, "nowhere.toml: cannot open");
 	check_run(t, "build/titan train configs/debug.toml configs/demo.toml", 2, "two config files");
-	check_run(t, "build/titan train configs/debug.toml --training.stesp=3", 2, "did you mean training.steps?");
-	check_run(t, "build/titan train configs/debug.toml --data.paths=/nowhere", 1, "/nowhere");
-	check_run(t, "build/titan train configs/debug.toml --model.flavor=8b", 2, "8B");
-	check_run(t, "build/titan train configs/debug.toml --training.context_length=100", 2, "training.context_length");
+	check_train(t, "--training.stesp=3", 2, "did you mean training.steps?");
+	check_train(t, "--data.paths=/nowhere", 1, "/nowhere");
+	check_train(t, "--model.flavor=8b", 2, "8B");
+	check_train(t, "--training.context_length=100", 2, "training.context_length");
 	check_run(t, "build/titan ops extra", 2, "takes no arguments");
 	check_run(t, "build/titan ops > /dev/full", 1, "cannot write to standard output");
 	check_run(t, "build/titan ops", 0, "attention_bwd");
@@ -49,10 +56,10 @@ static void messages(tt_test *t)
 
 static void trains(tt_test *t)
 {
-	check_run(t, "build/titan train configs/debug.toml --training.steps=2 --threads=1", 0, "step      2");
-	check_run(t, "build/titan train configs/debug.toml --training.steps=1 --dump=memory", 0, "frame:");
-	check_run(t, "build/titan train configs/debug.toml --training.steps=1 --dump=program", 0, "linear");
-	check_run(t, "build/titan train configs/debug.toml --training.steps=1 --debug.dump_after=model", 0, "# after model");
+	check_train(t, "--training.steps=2 --threads=1", 0, "step      2");
+	check_train(t, "--training.steps=1 --dump=memory", 0, "frame:");
+	check_train(t, "--training.steps=1 --dump=program", 0, "linear");
+	check_train(t, "--training.steps=1 --debug.dump_after=model", 0, "# after model");
 }
 
 /* docs/cli.md is what the table says. */
