@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 # a: a folder may include itself, and folders of a lower height; peers of one height do not know each other.
 HEIGHTS="base:0 ir:1 kernels:2 ops:3 pass:4 exec:5 model:6 ckpt:7 data:7 gen:7 plan:7 metrics:7 train:8 rl:9 cli:10 api:10"
 # These know only base. Name and the least height that may include them.
-SIDE="comm:5 config:6 tok:7"
+SIDE="comm:2 config:6 tok:7"
 
 # d: places where a call is right. file-glob, name.
 ALLOW_CALLS="

@@ -1,0 +1,201 @@
+/* comm.c: what every backend shares: groups, the exchange with its counters and recorder, and the small collectives. */
+#include "comm/internal.h"
+
+#include <time.h>
+
+int tt_comm_rank(const tt_comm *c) { return c->rank; }
+int tt_comm_size(const tt_comm *c) { return c->size; }
+void tt_comm_set_timeout(tt_comm *c, double seconds) { c->timeout_s = seconds; }
+void tt_comm_abort(tt_comm *c, tt_status code) { c->backend->abort(c, code, tt_error_text()); }
+
+int tt_group_size(const tt_group *g) { return g->n; }
+int tt_group_index(const tt_group *g) { return g->index; }
+int tt_group_rank(const tt_group *g, int i) { return g->ranks[i]; }
+const char *tt_group_name(const tt_group *g) { return g->name; }
+tt_comm_count tt_group_count(const tt_group *g) { return g->count; }
+
+tt_status tt_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_group **out)
+{
+	for (tt_group *g = c->groups; g; g = g->next)
+		if (g->n == n && !strcmp(g->name, name) && !memcmp(g->ranks, ranks, sizeof *ranks * (size_t)n)) {
+			*out = g;
+			return TT_OK;
+		}
+	tt_group *g = TT_NEW(c->arena, tt_group);
+	g->comm = c;
+	g->name = tt_arena_strdup(c->arena, name);
+	g->n = n;
+	g->ranks = TT_NEWN(c->arena, int, n);
+	g->index = -1;
+	for (int i = 0; i < n; i++) {
+		TT_ASSERT(ranks[i] >= 0 && ranks[i] < c->size, "group %s: rank %d of %d", name, ranks[i], c->size);
+		g->ranks[i] = ranks[i];
+		if (ranks[i] == c->rank)
+			g->index = i;
+	}
+	TT_ASSERT(g->index >= 0, "group %s: rank %d is no member", name, c->rank);
+	TT_TRY(c->backend->open(g));
+	g->next = c->groups;
+	c->groups = g;
+	*out = g;
+	return TT_OK;
+}
+
+int64_t tt_exchange_scratch(const tt_group *g, const tt_exchange *x)
+{
+	int64_t n = 0;
+	if (!g->comm->backend->sees_memory)
+		for (int i = 0; i < g->n; i++)
+			n += tt_round_up(tt_block_bytes(&x->take[i]), 64);
+	return n;
+}
+
+static void asleep(int64_t us)
+{
+	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+	while (nanosleep(&t, &t))
+		;
+}
+
+tt_status tt_comm_exchange(tt_group *g, tt_exchange *x)
+{
+	tt_comm *c = g->comm;
+	int64_t bytes = 0;
+	for (int i = 0; i < g->n; i++)
+		bytes += i == g->index ? 0 : tt_block_bytes(&x->take[i]);
+	g->seq++;
+	double began = tt_now();
+	tt_recorder *rec = c->recorder;
+	int64_t at = atomic_load_explicit(&rec->n, memory_order_relaxed);
+	tt_record *r = &rec->ring[at % TT_RECORD];
+	atomic_store_explicit(&r->kind, x->kind, memory_order_relaxed);
+	atomic_store_explicit(&r->name, x->name, memory_order_relaxed);
+	atomic_store_explicit(&r->group, g->name, memory_order_relaxed);
+	atomic_store_explicit(&r->seq, g->seq, memory_order_relaxed);
+	atomic_store_explicit(&r->bytes, bytes, memory_order_relaxed);
+	atomic_store_explicit(&r->at, began, memory_order_relaxed);
+	atomic_store_explicit(&r->state, TT_REC_WAITS, memory_order_relaxed);
+	atomic_store_explicit(&rec->n, at + 1, memory_order_release);
+
+	TT_TRY(c->backend->arrive(g, x));
+	if (c->delay_us && g->n > 1)
+		asleep(c->delay_us);
+	double there = tt_now();
+	atomic_store_explicit(&r->state, TT_REC_USES, memory_order_relaxed);
+	if (x->use)
+		x->use(x->ctx, x->take, g->n);
+	double used = tt_now();
+	atomic_store_explicit(&r->state, TT_REC_LEAVES, memory_order_relaxed);
+	TT_TRY(c->backend->leave(g, x));
+	atomic_store_explicit(&r->state, TT_REC_DONE, memory_order_relaxed);
+	g->count.calls++;
+	g->count.bytes += bytes;
+	g->count.wait_s += there - began + (tt_now() - used);
+	g->count.use_s += used - there;
+	return TT_OK;
+}
+
+/* ---- small collectives. Their blocks live on the stack: up to MEMBERS of them, else in the rank's arena ----------------------------- */
+
+enum { MEMBERS = 64 };
+typedef struct blocks {
+	tt_block stack[2 * MEMBERS];
+	tt_block *give, *take;
+	tt_mark mark;
+} blocks;
+
+static void blocks_init(blocks *b, const tt_group *g)
+{
+	b->mark = tt_arena_push(g->comm->arena);
+	b->give = g->n <= MEMBERS ? b->stack : TT_NEWN(g->comm->arena, tt_block, 2 * (int64_t)g->n);
+	b->take = b->give + g->n;
+	memset(b->give, 0, sizeof *b->give * (size_t)g->n * 2);
+}
+
+static tt_status run(tt_group *g, const char *kind, const char *name, blocks *b, void (*use)(void *, const tt_block *, int), void *ctx)
+{
+	tt_exchange x = { .kind = kind, .name = name, .give = b->give, .take = b->take, .use = use, .ctx = ctx };
+	int64_t n = tt_exchange_scratch(g, &x);
+	if (n)
+		x.scratch = tt_arena_alloc(g->comm->arena, (size_t)n);
+	tt_status s = tt_comm_exchange(g, &x);
+	tt_arena_pop(g->comm->arena, b->mark);
+	return s;
+}
+
+tt_status tt_comm_barrier(tt_group *g, const char *name)
+{
+	blocks b;
+	blocks_init(&b, g);
+	return run(g, "barrier", name, &b, NULL, NULL);
+}
+
+typedef struct gathered { uint8_t *to; } gathered;
+
+static void join(void *ctx, const tt_block *take, int n)
+{
+	gathered *c = ctx;
+	for (int i = 0; i < n; i++) {
+		int64_t bytes = tt_block_bytes(&take[i]);
+		if (bytes)
+			memcpy(c->to, take[i].p, (size_t)bytes);
+		c->to += bytes;
+	}
+}
+
+tt_status tt_comm_all_gather(tt_group *g, const char *name, const void *mine, int64_t bytes, void *all)
+{
+	blocks b;
+	blocks_init(&b, g);
+	for (int i = 0; i < g->n; i++) {
+		b.give[i] = tt_block_flat(mine, bytes);
+		b.take[i] = tt_block_flat(NULL, bytes);
+	}
+	gathered c = { all };
+	return run(g, "all-gather", name, &b, join, &c);
+}
+
+tt_status tt_comm_broadcast(tt_group *g, const char *name, int root, void *p, int64_t bytes)
+{
+	blocks b;
+	blocks_init(&b, g);
+	if (g->index == root) /* its own copy stays where it is: it gives to the others */
+		for (int i = 0; i < g->n; i++)
+			b.give[i] = i == root ? (tt_block){ 0 } : tt_block_flat(p, bytes);
+	else
+		b.take[root] = tt_block_flat(NULL, bytes);
+	gathered c = { p };
+	return run(g, "broadcast", name, &b, join, &c);
+}
+
+/* ---- the flight recorder --------------------------------------------------------------------------------------------------------------- */
+
+static const char *state_name(int s)
+{
+	static const char *const names[] = { "?", "waits for others", "uses what arrived", "waits until others have read", "done" };
+	return names[s];
+}
+
+void tt_recorder_newest(const tt_recorder *r, tt_buf *b)
+{
+	int64_t n = atomic_load_explicit(&r->n, memory_order_acquire);
+	if (!n) {
+		tt_buf_str(b, "no exchange yet");
+		return;
+	}
+	const tt_record *e = &r->ring[(n - 1) % TT_RECORD];
+	tt_buf_printf(b, "%s #%lld of %s \"%s\"", atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group),
+		      atomic_load(&e->name));
+}
+
+void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
+{
+	int64_t n = atomic_load_explicit(&r->n, memory_order_acquire);
+	double now = tt_now();
+	for (int64_t i = TT_MAX(n - TT_MIN(last, TT_RECORD), (int64_t)0); i < n; i++) {
+		const tt_record *e = &r->ring[i % TT_RECORD];
+		tt_buf_printf(b, "rank %d  %10.3f s ago  %-16s #%-6lld %-14s %12lld bytes  %-28s %s\n", rank, now - atomic_load(&e->at),
+			      atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group), (long long)atomic_load(&e->bytes),
+			      state_name(atomic_load(&e->state)), atomic_load(&e->name));
+	}
+}

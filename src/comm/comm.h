@@ -1,0 +1,108 @@
+/* comm: ranks talk to each other.
+ *
+ * There is one primitive, the exchange: every member of a group gives each member a block of memory and gets one from each. An
+ * all-gather gives all the same block, a reduce-scatter gives each its slice of the terms, a shift gives to one neighbour only.
+ * Blocks are seen where they lie if the backend can (ranks as threads of one process), else where they arrived; `use` copies or
+ * sums them. So there is one implementation of every reduction, above the backends, and the same bits on each.
+ *
+ * An exchange is blocking. Overlap is the executor's: it runs exchanges on a rank's communication lane.
+ *
+ * A rank that is late past the timeout, or comes with another exchange, is named on all ranks; an error on one rank ends the wait of
+ * all others with that rank's text. After that every call fails: a world is not mended, it is left.
+ */
+#ifndef TT_COMM_H
+#define TT_COMM_H
+
+#include "base/base.h"
+
+typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time */
+typedef struct tt_group tt_group; /* an ordered list of ranks, this one among them */
+
+typedef struct tt_comm_options {
+	double init_timeout_s;  /* for exchanges until tt_comm_set_timeout; 0: wait for ever   */
+	int spin_us;            /* how long a rank spins before it sleeps                       */
+	int64_t delay_us;       /* for tests: an exchange completes so long after the last rank arrived, asleep */
+} tt_comm_options;
+
+/* ---- a world ---------------------------------------------------------------------------------------------------------------- */
+
+/* One rank's work. Its error, if it returns one, becomes the error of all ranks. */
+typedef tt_status tt_rank_fn(tt_comm *c, void *ctx);
+
+/* Ranks as threads of this process: runs `fn` on n threads (rank 0 on the caller's) and returns when all have returned: the status of
+ * the rank that failed first, with its text behind "rank N: ". */
+tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;
+
+int tt_comm_rank(const tt_comm *c);
+int tt_comm_size(const tt_comm *c);
+void tt_comm_set_timeout(tt_comm *c, double seconds); /* of this rank's waits from now on; 0: for ever */
+/* Ends every wait of every rank with this thread's error text. For errors outside an exchange; the first one counts. */
+void tt_comm_abort(tt_comm *c, tt_status code);
+
+/* ---- groups ------------------------------------------------------------------------------------------------------------------- */
+
+/* The group of `ranks`, n distinct ones in order, this rank among them, made before the first step. All members call it with the same
+ * list and name ("dp_shard*cp"); two groups of one name and list are one. Lives as long as `c`. */
+tt_status tt_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_group **out) TT_CHECKED;
+int tt_group_size(const tt_group *g);
+int tt_group_index(const tt_group *g); /* this rank's place in the list */
+int tt_group_rank(const tt_group *g, int i);
+const char *tt_group_name(const tt_group *g);
+
+/* ---- the exchange ----------------------------------------------------------------------------------------------------------------- */
+
+/* Memory of one rank: planes of lines of bytes. No planes, lines or bytes: nothing. */
+typedef struct tt_block {
+	const uint8_t *p;
+	int64_t planes, lines, bytes; /* bytes of one line           */
+	int64_t plane, ld;            /* bytes from one to the next   */
+} tt_block;
+
+static inline int64_t tt_block_bytes(const tt_block *b) { return b->planes * b->lines * b->bytes; }
+static inline tt_block tt_block_flat(const void *p, int64_t bytes) { return (tt_block){ p, 1, 1, bytes, bytes, bytes }; }
+
+typedef struct tt_exchange {
+	const char *kind;      /* "all-gather": what this exchange is for, the same text on all ranks                        */
+	const char *name;      /* of the value. Both are borrowed for as long as the world lives: the flight recorder keeps them */
+	const tt_block *give;  /* [size] to each member, itself included                                                     */
+	tt_block *take;        /* [size] planes, lines, bytes: what is expected from each; p, plane, ld: where it is, written by the call */
+	void *scratch;         /* tt_exchange_scratch bytes                                                                     */
+	void (*use)(void *ctx, const tt_block *take, int n); /* called once, when all of `take` is there; valid until it returns */
+	void *ctx;
+} tt_exchange;
+
+/* Bytes that an exchange needs to hold what arrives; 0 where ranks see each other's memory. */
+int64_t tt_exchange_scratch(const tt_group *g, const tt_exchange *x);
+
+/* Returns when this rank has used what it takes and all others what it gives. All members call it, in the same order on each group. */
+tt_status tt_comm_exchange(tt_group *g, tt_exchange *x) TT_CHECKED;
+
+/* ---- small things, by exchange --------------------------------------------------------------------------------------------------- */
+
+tt_status tt_comm_barrier(tt_group *g, const char *name) TT_CHECKED;
+/* all: [size] blocks of `bytes`, in the group's order. */
+tt_status tt_comm_all_gather(tt_group *g, const char *name, const void *mine, int64_t bytes, void *all) TT_CHECKED;
+/* The root's `bytes` on every rank. */
+tt_status tt_comm_broadcast(tt_group *g, const char *name, int root, void *p, int64_t bytes) TT_CHECKED;
+
+/* ---- counters and the flight recorder ------------------------------------------------------------------------------------------------ */
+
+typedef struct tt_comm_count {
+	int64_t calls;
+	int64_t bytes; /* that this rank takes from others */
+	double wait_s; /* until the last member had arrived (and delay_us was over) */
+	double use_s;
+} tt_comm_count;
+tt_comm_count tt_group_count(const tt_group *g);
+
+/* The last exchanges of every rank that this process knows of, oldest first: one line each. For the text of errors and for files. */
+void tt_comm_record_print(const tt_comm *c, tt_buf *b);
+
+/* ---- mesh: which ranks share an axis --------------------------------------------------------------------------------------------------- */
+
+/* Ranks are numbered with the last axis fastest. `axes` has bit i for axis i: the ranks that differ from `rank` in these axes only,
+ * ascending. Returns how many. */
+int tt_mesh_ranks(int naxes, const int *size, uint32_t axes, int rank, int *ranks);
+int tt_mesh_coord(int naxes, const int *size, int axis, int rank);
+
+#endif

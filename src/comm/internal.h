@@ -1,0 +1,62 @@
+/* internal.h: what the files of comm share: a rank, a group, the table of a backend, the flight recorder. */
+#ifndef TT_COMM_INTERNAL_H
+#define TT_COMM_INTERNAL_H
+
+#include "comm/comm.h"
+
+/* One way of moving blocks. `open` fills tt_group.own. `arrive` returns when x->take is readable, `leave` when what the rank gave
+ * may change again; an error of either
+ * is everybody's, and nobody reads this rank's memory any more when they return it. */
+typedef struct tt_comm_backend {
+	const char *name;
+	bool sees_memory; /* of other ranks: no scratch */
+	tt_status (*open)(tt_group *g);
+	tt_status (*arrive)(tt_group *g, tt_exchange *x);
+	tt_status (*leave)(tt_group *g, tt_exchange *x);
+	void (*abort)(tt_comm *c, tt_status code, const char *text);
+} tt_comm_backend;
+
+/* One exchange in the recorder. Written by its rank, read by any at any time: a torn line of a diagnosis is no harm, so each field is
+ * an atomic of its own and there is no lock. */
+enum { TT_RECORD = 64 };
+typedef enum tt_record_state { TT_REC_NONE, TT_REC_WAITS, TT_REC_USES, TT_REC_LEAVES, TT_REC_DONE } tt_record_state;
+typedef struct tt_record {
+	_Atomic(const char *) kind, name, group;
+	_Atomic int64_t seq, bytes;
+	_Atomic double at; /* tt_now when it began */
+	_Atomic int state;
+} tt_record;
+
+typedef struct tt_recorder {
+	tt_record ring[TT_RECORD];
+	_Atomic int64_t n; /* exchanges begun */
+} tt_recorder;
+
+struct tt_comm {
+	const tt_comm_backend *backend;
+	void *world; /* the backend's */
+	int rank, size;
+	double timeout_s;
+	int64_t delay_us;
+	int spin_us;
+	tt_arena *arena;
+	tt_recorder *recorder;
+	tt_group *groups; /* a list */
+};
+
+struct tt_group {
+	tt_comm *comm;
+	tt_group *next;
+	const char *name;
+	int n, index;
+	int *ranks;
+	int64_t seq; /* exchanges begun */
+	tt_comm_count count;
+	void *own; /* the backend's */
+};
+
+void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b);
+/* "all-gather #12 of dp \"model.norm.weight\"" of the newest entry; "nothing yet". */
+void tt_recorder_newest(const tt_recorder *r, tt_buf *b);
+
+#endif
