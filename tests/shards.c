@@ -338,35 +338,32 @@ bool shard_denotes(shard_bench *b, const tt_value *v, const shard_tensor *whole,
 
 /* ---- one rank's part of the node --------------------------------------------------------------------------------------------------- */
 
-/* Attributes that name a shard's place: the first vocabulary id and their number; the K segments that lie in it. */
+/* The op's own idea of its attributes on rank r. */
 static const void *local_attr(const shard_bench *b, const tt_axis_type *tin, int r)
 {
 	const tt_node *n = b->node;
-	if (!n->attr || r < 0)
+	if (!n->attr || r < 0 || !n->op->localise)
 		return n->attr;
 	char *c = tt_arena_alloc(b->a, n->op->attr_size);
 	memcpy(c, n->attr, n->op->attr_size);
-	int64_t lo, hi;
-	for (int i = 0; i < n->nin; i++) {
-		const tt_value *v = n->in[i] ? &b->g->values[n->in[i]] : NULL;
-		if (!v || tin[i].type != TT_S)
+	const tt_piece **io = TT_NEWN(b->a, const tt_piece *, n->nin + n->nout);
+	for (int i = 0; i < n->nin + n->nout; i++) {
+		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];
+		if (!v)
 			continue;
-		const tt_dim *d = &v->dim[tin[i].dim];
-		shard(b, d, r, &lo, &hi);
-		for (const tt_attr *f = n->op->attrs; f && f->name; f++) {
-			if (d->role == TT_VOCAB && !strcmp(f->name, "first"))
-				*(int64_t *)(void *)(c + f->offset) = lo;
-			if (d->role == TT_VOCAB && !strcmp(f->name, "n"))
-				*(int64_t *)(void *)(c + f->offset) = hi - lo;
-			if (i == 0 && tin[i].dim == 1 && f->kind == TT_ATTR_INTS) {
-				tt_ints *l = (tt_ints *)(void *)(c + f->offset);
-				int64_t *e = TT_NEWN(b->a, int64_t, l->n + 1);
-				for (int64_t k = 0; k < l->n; k++)
-					e[k] = TT_MIN(TT_MAX(l->v[k] - lo, 0), hi - lo);
-				l->v = e;
-			}
+		const tt_value *x = &b->g->values[v];
+		/* what an output is comes from its node; elementwise it lies as input 0, and nobody else asks */
+		tt_axis_type t = tin[i < n->nin ? i : 0];
+		tt_piece *p = TT_NEWN(b->a, tt_piece, TT_MAX_DIMS);
+		for (int d = 0; d < x->ndim; d++) {
+			int64_t lo = 0, hi = x->dim[d].n;
+			if (t.type == TT_S && t.dim == d)
+				shard(b, &x->dim[d], r, &lo, &hi);
+			p[d] = (tt_piece){lo, hi - lo, x->dim[d].n};
 		}
+		io[i] = p;
 	}
+	n->op->localise(c, b->a, io, io + n->nin);
 	return c;
 }
 

@@ -20,12 +20,12 @@ typedef struct job {
 	const char *part; /* that every rank's error must contain */
 } job;
 
-static tt_status world_group(tt_comm *c, tt_group **g)
+static tt_status world_group(tt_comm *c, tt_comm_group **g)
 {
 	int ranks[128];
 	for (int i = 0; i < tt_comm_size(c); i++)
 		ranks[i] = i;
-	return tt_group_open(c, "world", tt_comm_size(c), ranks, g);
+	return tt_comm_group_open(c, "world", tt_comm_size(c), ranks, g);
 }
 
 /* ---- what is exchanged arrives ------------------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static void compare(void *ctx, const tt_block *take, int n)
 static tt_status exchange_rank(tt_comm *c, void *ctx)
 {
 	job *j = ctx;
-	tt_group *g;
+	tt_comm_group *g;
 	TT_TRY(world_group(c, &g));
 	int n = tt_comm_size(c), me = tt_comm_rank(c);
 	tt_arena *a = tt_arena_create("test");
@@ -68,7 +68,7 @@ static tt_status exchange_rank(tt_comm *c, void *ctx)
 		all_to_all x = { j, me, r };
 		s = tt_comm_exchange(g, &(tt_exchange){ .kind = "all-to-all", .name = "x", .give = give, .take = take, .use = compare, .ctx = &x });
 	}
-	tt_comm_count k = tt_group_count(g);
+	tt_comm_count k = tt_comm_group_count(g);
 	int64_t bytes = 0;
 	for (int i = 0; i < n; i++)
 		bytes += i == me ? 0 : LINES * width(i, me);
@@ -94,7 +94,7 @@ static void exchange(tt_test *t)
 static tt_status small_rank(tt_comm *c, void *ctx)
 {
 	job *j = ctx;
-	tt_group *g;
+	tt_comm_group *g;
 	TT_TRY(world_group(c, &g));
 	int n = tt_comm_size(c), me = tt_comm_rank(c);
 	int64_t mine[2] = { me, me * me }, all[2 * 128];
@@ -151,20 +151,20 @@ static tt_status axes_rank(tt_comm *c, void *ctx)
 	job *j = ctx;
 	const int size[] = { 2, 3 };
 	int me = tt_comm_rank(c), ranks[6];
-	tt_group *along[3];
+	tt_comm_group *along[3];
 	for (uint32_t axes = 1; axes < 4; axes++) {
 		int n = tt_mesh_ranks(2, size, axes, me, ranks);
-		TT_TRY(tt_group_open(c, axes == 1 ? "a" : axes == 2 ? "b" : "a*b", n, ranks, &along[axes - 1]));
+		TT_TRY(tt_comm_group_open(c, axes == 1 ? "a" : axes == 2 ? "b" : "a*b", n, ranks, &along[axes - 1]));
 	}
-	tt_group *again;
-	TT_TRY(tt_group_open(c, "a*b", 6, ranks, &again));
+	tt_comm_group *again;
+	TT_TRY(tt_comm_group_open(c, "a*b", 6, ranks, &again));
 	j->wrong += again != along[2];
 	for (int r = 0; r < 100; r++)
 		for (int a = 0; a < 3; a++) {
 			int all[6];
 			TT_TRY(tt_comm_all_gather(along[a], "who", &me, sizeof me, all));
-			for (int i = 0; i < tt_group_size(along[a]); i++)
-				if (all[i] != tt_group_rank(along[a], i))
+			for (int i = 0; i < tt_comm_group_size(along[a]); i++)
+				if (all[i] != tt_comm_group_rank(along[a], i))
 					j->wrong++;
 		}
 	return TT_OK;
@@ -183,7 +183,7 @@ enum { LATE, ENDS, FAILS, OTHER_NAME, OTHER_KIND, OTHER_SHAPE, FAILS_LATER };
 
 static tt_status trouble_steps(tt_comm *c, job *j)
 {
-	tt_group *g;
+	tt_comm_group *g;
 	TT_TRY(world_group(c, &g));
 	bool bad = tt_comm_rank(c) == j->bad;
 	int64_t v = 1, all[128 * 2];
@@ -248,7 +248,7 @@ static void slow_use(void *ctx, const tt_block *take, int n)
 static tt_status reading_rank(tt_comm *c, void *ctx)
 {
 	job *j = ctx;
-	tt_group *g;
+	tt_comm_group *g;
 	TT_TRY(world_group(c, &g));
 	if (tt_comm_rank(c) == j->bad) {
 		/* in no exchange of the others' group, it fails while they read */
@@ -256,8 +256,8 @@ static tt_status reading_rank(tt_comm *c, void *ctx)
 		TT_FAIL(TT_ERR_IO, "gone");
 	}
 	int two[2] = { 0, 1 };
-	tt_group *pair;
-	TT_TRY(tt_group_open(c, "pair", 2, two, &pair));
+	tt_comm_group *pair;
+	TT_TRY(tt_comm_group_open(c, "pair", 2, two, &pair));
 	uint8_t *p = malloc(4096);
 	memset(p, 1, 4096);
 	tt_block give[2] = { tt_block_flat(p, 4096), tt_block_flat(p, 4096) }, take[2] = { give[0], give[1] };
@@ -280,11 +280,11 @@ static void reading(tt_test *t)
 static tt_status delay_rank(tt_comm *c, void *ctx)
 {
 	job *j = ctx;
-	tt_group *g;
+	tt_comm_group *g;
 	TT_TRY(world_group(c, &g));
 	for (int i = 0; i < 70; i++)
 		TT_TRY(tt_comm_barrier(g, i < 69 ? "before" : "last"));
-	if (tt_group_count(g).wait_s < 70 * 0.001)
+	if (tt_comm_group_count(g).wait_s < 70 * 0.001)
 		j->wrong++;
 	if (tt_comm_rank(c) == 0) {
 		tt_buf b = { 0 };

@@ -8,20 +8,20 @@ int tt_comm_size(const tt_comm *c) { return c->size; }
 void tt_comm_set_timeout(tt_comm *c, double seconds) { c->timeout_s = seconds; }
 void tt_comm_abort(tt_comm *c, tt_status code) { c->backend->abort(c, code, tt_error_text()); }
 
-int tt_group_size(const tt_group *g) { return g->n; }
-int tt_group_index(const tt_group *g) { return g->index; }
-int tt_group_rank(const tt_group *g, int i) { return g->ranks[i]; }
-const char *tt_group_name(const tt_group *g) { return g->name; }
-tt_comm_count tt_group_count(const tt_group *g) { return g->count; }
+int tt_comm_group_size(const tt_comm_group *g) { return g->n; }
+int tt_comm_group_index(const tt_comm_group *g) { return g->index; }
+int tt_comm_group_rank(const tt_comm_group *g, int i) { return g->ranks[i]; }
+const char *tt_comm_group_name(const tt_comm_group *g) { return g->name; }
+tt_comm_count tt_comm_group_count(const tt_comm_group *g) { return g->count; }
 
-tt_status tt_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_group **out)
+tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out)
 {
-	for (tt_group *g = c->groups; g; g = g->next)
+	for (tt_comm_group *g = c->groups; g; g = g->next)
 		if (g->n == n && !strcmp(g->name, name) && !memcmp(g->ranks, ranks, sizeof *ranks * (size_t)n)) {
 			*out = g;
 			return TT_OK;
 		}
-	tt_group *g = TT_NEW(c->arena, tt_group);
+	tt_comm_group *g = TT_NEW(c->arena, tt_comm_group);
 	g->comm = c;
 	g->name = tt_arena_strdup(c->arena, name);
 	g->n = n;
@@ -41,7 +41,7 @@ tt_status tt_group_open(tt_comm *c, const char *name, int n, const int *ranks, t
 	return TT_OK;
 }
 
-int64_t tt_exchange_scratch(const tt_group *g, const tt_exchange *x)
+int64_t tt_exchange_scratch(const tt_comm_group *g, const tt_exchange *x)
 {
 	int64_t n = 0;
 	if (!g->comm->backend->sees_memory)
@@ -57,7 +57,28 @@ static void asleep(int64_t us)
 		;
 }
 
-tt_status tt_comm_exchange(tt_group *g, tt_exchange *x)
+enum { NAME = 12 * 8 };
+
+static void put_name(tt_record *r, const char *name)
+{
+	char text[NAME] = "";
+	strncpy(text, name, NAME - 1);
+	uint64_t words[NAME / 8];
+	memcpy(words, text, NAME);
+	for (int i = 0; i < NAME / 8; i++)
+		atomic_store_explicit(&r->name[i], words[i], memory_order_relaxed);
+}
+
+static void get_name(const tt_record *r, char out[NAME])
+{
+	for (int i = 0; i < NAME / 8; i++) {
+		uint64_t word = atomic_load_explicit(&r->name[i], memory_order_relaxed);
+		memcpy(out + 8 * i, &word, 8);
+	}
+	out[NAME - 1] = 0;
+}
+
+tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x)
 {
 	tt_comm *c = g->comm;
 	int64_t bytes = 0;
@@ -69,7 +90,7 @@ tt_status tt_comm_exchange(tt_group *g, tt_exchange *x)
 	int64_t at = atomic_load_explicit(&rec->n, memory_order_relaxed);
 	tt_record *r = &rec->ring[at % TT_RECORD];
 	atomic_store_explicit(&r->kind, x->kind, memory_order_relaxed);
-	atomic_store_explicit(&r->name, x->name, memory_order_relaxed);
+	put_name(r, x->name);
 	atomic_store_explicit(&r->group, g->name, memory_order_relaxed);
 	atomic_store_explicit(&r->seq, g->seq, memory_order_relaxed);
 	atomic_store_explicit(&r->bytes, bytes, memory_order_relaxed);
@@ -104,7 +125,7 @@ typedef struct blocks {
 	tt_mark mark;
 } blocks;
 
-static void blocks_init(blocks *b, const tt_group *g)
+static void blocks_init(blocks *b, const tt_comm_group *g)
 {
 	b->mark = tt_arena_push(g->comm->arena);
 	b->give = g->n <= MEMBERS ? b->stack : TT_NEWN(g->comm->arena, tt_block, 2 * (int64_t)g->n);
@@ -112,7 +133,7 @@ static void blocks_init(blocks *b, const tt_group *g)
 	memset(b->give, 0, sizeof *b->give * (size_t)g->n * 2);
 }
 
-static tt_status run(tt_group *g, const char *kind, const char *name, blocks *b, void (*use)(void *, const tt_block *, int), void *ctx)
+static tt_status run(tt_comm_group *g, const char *kind, const char *name, blocks *b, void (*use)(void *, const tt_block *, int), void *ctx)
 {
 	tt_exchange x = { .kind = kind, .name = name, .give = b->give, .take = b->take, .use = use, .ctx = ctx };
 	int64_t n = tt_exchange_scratch(g, &x);
@@ -123,7 +144,7 @@ static tt_status run(tt_group *g, const char *kind, const char *name, blocks *b,
 	return s;
 }
 
-tt_status tt_comm_barrier(tt_group *g, const char *name)
+tt_status tt_comm_barrier(tt_comm_group *g, const char *name)
 {
 	blocks b;
 	blocks_init(&b, g);
@@ -143,7 +164,7 @@ static void join(void *ctx, const tt_block *take, int n)
 	}
 }
 
-tt_status tt_comm_all_gather(tt_group *g, const char *name, const void *mine, int64_t bytes, void *all)
+tt_status tt_comm_all_gather(tt_comm_group *g, const char *name, const void *mine, int64_t bytes, void *all)
 {
 	blocks b;
 	blocks_init(&b, g);
@@ -155,7 +176,7 @@ tt_status tt_comm_all_gather(tt_group *g, const char *name, const void *mine, in
 	return run(g, "all-gather", name, &b, join, &c);
 }
 
-tt_status tt_comm_broadcast(tt_group *g, const char *name, int root, void *p, int64_t bytes)
+tt_status tt_comm_broadcast(tt_comm_group *g, const char *name, int root, void *p, int64_t bytes)
 {
 	blocks b;
 	blocks_init(&b, g);
@@ -184,8 +205,9 @@ void tt_recorder_newest(const tt_recorder *r, tt_buf *b)
 		return;
 	}
 	const tt_record *e = &r->ring[(n - 1) % TT_RECORD];
-	tt_buf_printf(b, "%s #%lld of %s \"%s\"", atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group),
-		      atomic_load(&e->name));
+	char name[NAME];
+	get_name(e, name);
+	tt_buf_printf(b, "%s #%lld of %s \"%s\"", atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group), name);
 }
 
 void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
@@ -194,8 +216,10 @@ void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
 	double now = tt_now();
 	for (int64_t i = TT_MAX(n - TT_MIN(last, TT_RECORD), (int64_t)0); i < n; i++) {
 		const tt_record *e = &r->ring[i % TT_RECORD];
+		char name[NAME];
+		get_name(e, name);
 		tt_buf_printf(b, "rank %d  %10.3f s ago  %-16s #%-6lld %-14s %12lld bytes  %-28s %s\n", rank, now - atomic_load(&e->at),
 			      atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group), (long long)atomic_load(&e->bytes),
-			      state_name(atomic_load(&e->state)), atomic_load(&e->name));
+			      state_name(atomic_load(&e->state)), name);
 	}
 }

@@ -16,7 +16,7 @@
 #include "base/base.h"
 
 typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time */
-typedef struct tt_group tt_group; /* an ordered list of ranks, this one among them */
+typedef struct tt_comm_group tt_comm_group; /* an ordered list of ranks, this one among them */
 
 typedef struct tt_comm_options {
 	double init_timeout_s;  /* for exchanges until tt_comm_set_timeout; 0: wait for ever   */
@@ -43,11 +43,11 @@ void tt_comm_abort(tt_comm *c, tt_status code);
 
 /* The group of `ranks`, n distinct ones in order, this rank among them, made before the first step. All members call it with the same
  * list and name ("dp_shard*cp"); two groups of one name and list are one. Lives as long as `c`. */
-tt_status tt_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_group **out) TT_CHECKED;
-int tt_group_size(const tt_group *g);
-int tt_group_index(const tt_group *g); /* this rank's place in the list */
-int tt_group_rank(const tt_group *g, int i);
-const char *tt_group_name(const tt_group *g);
+tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) TT_CHECKED;
+int tt_comm_group_size(const tt_comm_group *g);
+int tt_comm_group_index(const tt_comm_group *g); /* this rank's place in the list */
+int tt_comm_group_rank(const tt_comm_group *g, int i);
+const char *tt_comm_group_name(const tt_comm_group *g);
 
 /* ---- the exchange ----------------------------------------------------------------------------------------------------------------- */
 
@@ -62,8 +62,8 @@ static inline int64_t tt_block_bytes(const tt_block *b) { return b->planes * b->
 static inline tt_block tt_block_flat(const void *p, int64_t bytes) { return (tt_block){ p, 1, 1, bytes, bytes, bytes }; }
 
 typedef struct tt_exchange {
-	const char *kind;      /* "all-gather": what this exchange is for, the same text on all ranks                        */
-	const char *name;      /* of the value. Both are borrowed for as long as the world lives: the flight recorder keeps them */
+	const char *kind;      /* "all-gather": what this exchange is for, a literal, the same on all ranks                 */
+	const char *name;      /* of the value; borrowed until the call returns                                             */
 	const tt_block *give;  /* [size] to each member, itself included                                                     */
 	tt_block *take;        /* [size] planes, lines, bytes: what is expected from each; p, plane, ld: where it is, written by the call */
 	void *scratch;         /* tt_exchange_scratch bytes                                                                     */
@@ -72,18 +72,30 @@ typedef struct tt_exchange {
 } tt_exchange;
 
 /* Bytes that an exchange needs to hold what arrives; 0 where ranks see each other's memory. */
-int64_t tt_exchange_scratch(const tt_group *g, const tt_exchange *x);
+int64_t tt_exchange_scratch(const tt_comm_group *g, const tt_exchange *x);
 
 /* Returns when this rank has used what it takes and all others what it gives. All members call it, in the same order on each group. */
-tt_status tt_comm_exchange(tt_group *g, tt_exchange *x) TT_CHECKED;
+tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x) TT_CHECKED;
+
+/* ---- a mesh's groups ------------------------------------------------------------------------------------------------------------------ */
+
+/* Groups of this rank by mesh axes, for kernels: they cannot return an error, so the first one stays here and later exchanges do nothing. */
+enum { TT_MESH_AXES = 5 };
+typedef struct tt_comm_axes {
+	int naxes;
+	int coord[TT_MESH_AXES];
+	tt_comm_group *group[1 << TT_MESH_AXES]; /* by mask of axes; NULL where that is this rank alone */
+	tt_status status;
+} tt_comm_axes;
+tt_status tt_comm_axes_open(tt_comm *c, int naxes, const int *size, const char *const *names, tt_comm_axes *out) TT_CHECKED;
 
 /* ---- small things, by exchange --------------------------------------------------------------------------------------------------- */
 
-tt_status tt_comm_barrier(tt_group *g, const char *name) TT_CHECKED;
+tt_status tt_comm_barrier(tt_comm_group *g, const char *name) TT_CHECKED;
 /* all: [size] blocks of `bytes`, in the group's order. */
-tt_status tt_comm_all_gather(tt_group *g, const char *name, const void *mine, int64_t bytes, void *all) TT_CHECKED;
+tt_status tt_comm_all_gather(tt_comm_group *g, const char *name, const void *mine, int64_t bytes, void *all) TT_CHECKED;
 /* The root's `bytes` on every rank. */
-tt_status tt_comm_broadcast(tt_group *g, const char *name, int root, void *p, int64_t bytes) TT_CHECKED;
+tt_status tt_comm_broadcast(tt_comm_group *g, const char *name, int root, void *p, int64_t bytes) TT_CHECKED;
 
 /* ---- counters and the flight recorder ------------------------------------------------------------------------------------------------ */
 
@@ -93,7 +105,7 @@ typedef struct tt_comm_count {
 	double wait_s; /* until the last member had arrived (and delay_us was over) */
 	double use_s;
 } tt_comm_count;
-tt_comm_count tt_group_count(const tt_group *g);
+tt_comm_count tt_comm_group_count(const tt_comm_group *g);
 
 /* The last exchanges of every rank that this process knows of, oldest first: one line each. For the text of errors and for files. */
 void tt_comm_record_print(const tt_comm *c, tt_buf *b);

@@ -4,24 +4,25 @@
 
 #include "comm/comm.h"
 
-/* One way of moving blocks. `open` fills tt_group.own. `arrive` returns when x->take is readable, `leave` when what the rank gave
+/* One way of moving blocks. `open` fills tt_comm_group.own. `arrive` returns when x->take is readable, `leave` when what the rank gave
  * may change again; an error of either
  * is everybody's, and nobody reads this rank's memory any more when they return it. */
 typedef struct tt_comm_backend {
 	const char *name;
 	bool sees_memory; /* of other ranks: no scratch */
-	tt_status (*open)(tt_group *g);
-	tt_status (*arrive)(tt_group *g, tt_exchange *x);
-	tt_status (*leave)(tt_group *g, tt_exchange *x);
+	tt_status (*open)(tt_comm_group *g);
+	tt_status (*arrive)(tt_comm_group *g, tt_exchange *x);
+	tt_status (*leave)(tt_comm_group *g, tt_exchange *x);
 	void (*abort)(tt_comm *c, tt_status code, const char *text);
 } tt_comm_backend;
 
 /* One exchange in the recorder. Written by its rank, read by any at any time: a torn line of a diagnosis is no harm, so each field is
- * an atomic of its own and there is no lock. */
+ * an atomic of its own and there is no lock. `kind` is a literal, `group` lives as long as the world. */
 enum { TT_RECORD = 64 };
 typedef enum tt_record_state { TT_REC_NONE, TT_REC_WAITS, TT_REC_USES, TT_REC_LEAVES, TT_REC_DONE } tt_record_state;
 typedef struct tt_record {
-	_Atomic(const char *) kind, name, group;
+	_Atomic(const char *) kind, group;
+	_Atomic uint64_t name[12]; /* of the value, cut to 95 bytes: a copy, as graphs do not outlive their rank */
 	_Atomic int64_t seq, bytes;
 	_Atomic double at; /* tt_now when it began */
 	_Atomic int state;
@@ -41,12 +42,12 @@ struct tt_comm {
 	int spin_us;
 	tt_arena *arena;
 	tt_recorder *recorder;
-	tt_group *groups; /* a list */
+	tt_comm_group *groups; /* a list */
 };
 
-struct tt_group {
+struct tt_comm_group {
 	tt_comm *comm;
-	tt_group *next;
+	tt_comm_group *next;
 	const char *name;
 	int n, index;
 	int *ranks;

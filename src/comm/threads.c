@@ -90,7 +90,7 @@ static void threads_abort(tt_comm *c, tt_status code, const char *text)
 
 static tt_status adopt(const world *w) { TT_FAIL(w->code, "%s", w->text); }
 
-static tt_status threads_open(tt_group *g)
+static tt_status threads_open(tt_comm_group *g)
 {
 	world *w = g->comm->world;
 	pthread_mutex_lock(&w->lock);
@@ -114,7 +114,7 @@ static tt_status threads_open(tt_group *g)
 }
 
 /* Those whom this rank waits for: they have not posted (or, `leaving`, not left) exchange number `seq`. */
-static tt_status late(const tt_group *g, uint32_t seq, bool leaving, const tt_exchange *x, double waited, bool ended)
+static tt_status late(const tt_comm_group *g, uint32_t seq, bool leaving, const tt_exchange *x, double waited, bool ended)
 {
 	const world *w = g->comm->world;
 	const meet *m = g->own;
@@ -135,7 +135,7 @@ static tt_status late(const tt_group *g, uint32_t seq, bool leaving, const tt_ex
 	return TT_ERR_COMM;
 }
 
-static bool somebody_ended(const tt_group *g, uint32_t seq)
+static bool somebody_ended(const tt_comm_group *g, uint32_t seq)
 {
 	const world *w = g->comm->world;
 	const meet *m = g->own;
@@ -146,7 +146,7 @@ static bool somebody_ended(const tt_group *g, uint32_t seq)
 }
 
 /* Sleeps until `word` says `seq`. */
-static tt_status wait_for(const tt_group *g, _Atomic uint32_t *word, uint32_t seq, bool leaving, const tt_exchange *x)
+static tt_status wait_for(const tt_comm_group *g, _Atomic uint32_t *word, uint32_t seq, bool leaving, const tt_exchange *x)
 {
 	const tt_comm *c = g->comm;
 	const world *w = c->world;
@@ -172,7 +172,7 @@ static tt_status wait_for(const tt_group *g, _Atomic uint32_t *word, uint32_t se
 }
 
 /* The last member stores the number and wakes the others. */
-static tt_status step(tt_group *g, _Atomic int *count, _Atomic uint32_t *word, uint32_t seq, bool leaving, const tt_exchange *x)
+static tt_status step(tt_comm_group *g, _Atomic int *count, _Atomic uint32_t *word, uint32_t seq, bool leaving, const tt_exchange *x)
 {
 	if (atomic_fetch_add(count, 1) + 1 < g->n)
 		return wait_for(g, word, seq, leaving, x);
@@ -197,7 +197,7 @@ static bool same_shape(const tt_block *a, const tt_block *b)
 }
 
 /* Fills x->take from what the others have posted, or says who came with something else. */
-static tt_status look(tt_group *g, tt_exchange *x)
+static tt_status look(tt_comm_group *g, tt_exchange *x)
 {
 	meet *m = g->own;
 	for (int i = 0; i < g->n; i++) {
@@ -218,7 +218,7 @@ static tt_status look(tt_group *g, tt_exchange *x)
 	return TT_OK;
 }
 
-static tt_status threads_arrive(tt_group *g, tt_exchange *x)
+static tt_status threads_arrive(tt_comm_group *g, tt_exchange *x)
 {
 	world *w = g->comm->world;
 	meet *m = g->own;
@@ -241,7 +241,7 @@ static tt_status threads_arrive(tt_group *g, tt_exchange *x)
 	return s;
 }
 
-static tt_status threads_leave(tt_group *g, tt_exchange *x)
+static tt_status threads_leave(tt_comm_group *g, tt_exchange *x)
 {
 	meet *m = g->own;
 	uint32_t seq = (uint32_t)g->seq & SEQ;

@@ -1,4 +1,5 @@
 /* exec.c: the object: creation, slots, reservation, and the run of a program. */
+#include "comm/comm.h"
 #include "exec/internal.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ tt_status tt_exec_create(const tt_exec_options *o, tt_exec **out)
 		}
 	}
 	e->arena = tt_arena_create("exec");
-	e->env = (tt_env){.pool = e->pool, .threads = e->o.threads, .numerics = o->numerics, .f64 = o->f64, .seed = o->seed};
+	e->env = (tt_env){.pool = e->pool, .threads = e->o.threads, .numerics = o->numerics, .f64 = o->f64, .seed = o->seed, .axes = o->axes};
 	*out = e;
 	return TT_OK;
 }
@@ -345,6 +346,8 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 			p->instrs[i].run(&p->instrs[i].call);
 	if (probed)
 		e->o.probe.end(e->o.probe.ctx);
+	if (e->o.axes)
+		TT_TRY(e->o.axes->status);
 	note_used(e, p, cell);
 	for (int64_t i = 0; i < p->ninstrs; i++)
 		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed))

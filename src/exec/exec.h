@@ -58,6 +58,7 @@ typedef struct tt_exec_options {
 	int nframes;        /* cells in flight between F and B; 0 = 1                                                    */
 	int64_t limit;      /* bytes; 0: tt_memory_limit()                                                               */
 	bool profile;       /* two clock reads around every instruction                                                  */
+	struct tt_comm_axes *axes; /* of this rank, for exchanges; NULL: one rank */
 	tt_probe probe;     /* hashes of values; nothing is done or kept for it if there is none                         */
 	/* for tests */
 	bool fill_nan;      /* work, scratch, outputs and (before F) the frame are filled with NaN before they are written */

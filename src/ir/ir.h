@@ -74,6 +74,9 @@ typedef struct tt_mesh {
 	tt_axis ax[TT_MAX_AXES];
 } tt_mesh;
 
+/* A dim on one rank: elements [start, start + n) of `whole`. */
+typedef struct tt_piece { int64_t start, n, whole; } tt_piece;
+
 tt_axis_type tt_axis_type_dual(tt_axis_type t, bool *has); /* *has false for M */
 bool tt_axis_type_eq(tt_axis_type a, tt_axis_type b);
 void tt_axis_type_print(tt_axis_type t, tt_buf *b); /* "R", "S(0)" */
@@ -193,6 +196,12 @@ void tt_value_set_fill(tt_graph *g, tt_v v, tt_fill f);
 void tt_graph_root(tt_graph *g, tt_v value, tt_v seed);
 void tt_graph_output(tt_graph *g, tt_v value);
 
+/* Where dim `d` of v lies on the rank at `coord` [naxes]. `but`: an axis that is left out of account, -1 none. Tokens dealt by the loader (axes
+ * with `rows`) have the bound of every rank: there a piece is the dim. */
+tt_piece tt_value_piece(const tt_graph *g, const tt_value *v, int d, const int *coord, int but);
+/* First element of the piece of the i-th of k ranks when a dim of n elements is dealt in its units: edges of all pieces, i = 0 .. k. */
+int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k);
+
 /* Adds a node: runs `infer` and the op's layout rule, names outputs "scope.role" (roles: the op's output names, or `role` for
  * output 0, "=NAME" as it is; "#2" makes a repeat unique). `attr` is copied. Returns the first output, 0 after an error. */
 tt_v tt_node_add(tt_graph *g, const struct tt_op *op, const void *attr, int nin, const tt_v *in, const char *role);
@@ -238,6 +247,7 @@ typedef struct tt_env {
 	bool first;           /* first microbatch of its step: accumulate stores instead of adding */
 	int64_t step;         /* counts from 1 in OPT */
 	uint64_t seed;
+	struct tt_comm_axes *axes; /* groups of this rank by mesh axes, for ops that communicate; NULL: one rank */
 	_Atomic int *flags;   /* one int per program instruction; a kernel raises its own (tt_call.flag): exact cannot prove */
 } tt_env;
 
@@ -308,6 +318,9 @@ typedef struct tt_op {
 	tt_cost (*cost)(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out);
 	size_t (*scratch)(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env);
 	tt_kernel_fn *kernel; /* the reference, if it is not in the kernel sets of kernels/ under the op's name */
+	/* Attributes of one rank's node, from those of the whole: offsets into shards. in[i][d] is the piece of dim d of input i (in[i] NULL: absent).
+	 * Lists are made in `a`. NULL: no attribute knows of places. */
+	void (*localise)(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out);
 	bool (*sample)(tt_graph *g, int which); /* builds sample number `which`; false: no such */
 } tt_op;
 

@@ -49,6 +49,29 @@ void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b)
 	}
 }
 
+int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k)
+{
+	int64_t unit = TT_MAX(dim->unit, (int64_t)1) * TT_MAX(dim->group, (int64_t)1);
+	return TT_MIN(tt_deal(tt_ceil_div(n, unit), i, k) * unit, n);
+}
+
+tt_piece tt_value_piece(const tt_graph *g, const tt_value *v, int d, const int *coord, int but)
+{
+	const tt_dim *dim = &v->dim[d];
+	tt_piece p = { 0, dim->n, dim->n };
+	for (int order = 0; order < g->mesh.naxes; order++)
+		for (int ax = 0; ax < g->mesh.naxes; ax++) {
+			const tt_axis *x = &g->mesh.ax[ax];
+			tt_axis_type t = v->layout.ax[ax];
+			if (ax == but || x->size == 1 || t.type != TT_S || t.dim != d || t.order != order || (x->rows && dim->role == TT_TOKENS))
+				continue;
+			int64_t begin = tt_dim_edge(dim, p.n, coord[ax], x->size), end = tt_dim_edge(dim, p.n, coord[ax] + 1, x->size);
+			p.start += begin;
+			p.n = end - begin;
+		}
+	return p;
+}
+
 static bool reject(const tt_typing *t, int i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static bool reject(const tt_typing *t, int i, const char *fmt, ...)
 {

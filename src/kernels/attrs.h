@@ -31,6 +31,29 @@ typedef struct tt_attr_accumulate { bool first; } tt_attr_accumulate; /* may sto
 typedef struct tt_attr_clip { double max_norm; } tt_attr_clip;
 typedef struct tt_attr_adamw { double beta1, beta2, eps, weight_decay, lr_scale; } tt_attr_adamw;
 typedef struct tt_attr_sgd { double momentum, weight_decay, lr_scale; bool nesterov; } tt_attr_sgd;
-typedef struct tt_attr_init { double mean, std, cut; const char *name; } tt_attr_init; /* cut 0: no truncation, else in stds */
+/* cut 0: no truncation, else in stds. A shard begins at `line`, `column` of the whole tensor, whose lines have `width` elements; 0: it is whole. */
+typedef struct tt_attr_init { double mean, std, cut; const char *name; int64_t line, column, width; } tt_attr_init;
+typedef struct tt_attr_convert { const char *axis; int64_t to, dim; } tt_attr_convert; /* tt_type; of S */
+
+/* A conversion on one rank of a group of `members`. Dim `dim` of the side that has it whole is cut at edges[0 .. members], one piece a member;
+ * without edges it is tokens, whose number the cell says, dealt one by one. The other side has this member's piece. */
+typedef enum tt_exchange_kind {
+	TT_EX_GATHER,  /* S to R, I: pieces of all members                       */
+	TT_EX_SCATTER, /* P to S: this member's piece of the sum of all members' */
+	TT_EX_REDUCE,  /* P to R, I: the sum of all members'                     */
+	TT_EX_MAX,     /* M to R, I: the largest of all members'                 */
+	TT_EX_SLICE,   /* R, I to S: this member's piece; nobody talks           */
+	TT_EX_PAD,     /* S to P: zero outside of this member's piece; likewise  */
+	TT_EX_ONCE,    /* R, I to P: zero but on member 0; likewise              */
+} tt_exchange_kind;
+typedef struct tt_attr_exchange {
+	int64_t kind;      /* tt_exchange_kind */
+	const char *axis, *name; /* of the value; for people */
+	int64_t axes;      /* bit i: axis i of the mesh is in the group */
+	int64_t members, index, dim;
+	tt_ints edges;     /* [members + 1], or none */
+	tt_ints dims;      /* extents of the result */
+	bool tree;         /* terms join as the binary tree over the members, where their number is a power of 2; else in their order */
+} tt_attr_exchange;
 
 #endif

@@ -3,7 +3,7 @@
 
 #define FAMILIES(X, set)                                                                                               \
 	X(product, set) X(pack, set) X(attention, set) X(elementwise, set) X(norm, set) X(rope, set) X(loss, set)      \
-	X(optim, set) X(init, set) X(embed, set)
+	X(optim, set) X(init, set) X(embed, set) X(exchange, set)
 #ifdef TT_NO_X86
 #define SETS(X) X(ref) X(f64)
 #else

@@ -84,6 +84,7 @@ tt_status tt_init_graph(tt_arena *a, const tt_builder *b, const tt_graph *with, 
 		const tt_param *p = &b->params[i];
 		const tt_value *v = tt_value_get(b->g, p->state);
 		tt_v s = tt_state_new(g, p->name, TT_REGION_PARAM, v->dtype, v->ndim, v->dim, true);
+		tt_value_set_layout(g, s, tt_value_get(with, tt_value_find(with, p->name))->layout);
 		int scope = tt_scope_push(g, "%s", p->name);
 		tt_state_set(g, s, p->init.std > 0 ? tt_fill_normal(g, s, &p->init) : tt_fill_const(g, s, p->init.mean));
 		tt_scope_pop(g, scope);
@@ -94,6 +95,7 @@ tt_status tt_init_graph(tt_arena *a, const tt_builder *b, const tt_graph *with, 
 		if (st->region != TT_REGION_OPTIM)
 			continue;
 		tt_v s = tt_state_new(g, st->name, st->region, v->dtype, v->ndim, v->dim, false);
+		tt_value_set_layout(g, s, v->layout);
 		int scope = tt_scope_push(g, "%s", st->name);
 		tt_state_set(g, s, tt_fill_const(g, s, 0));
 		tt_scope_pop(g, scope);

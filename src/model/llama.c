@@ -101,3 +101,31 @@ double tt_llama_forward_flops(const tt_llama_config *c, double tokens, double pa
 	double layer = 2 * tokens * (2 * D * q + 2 * D * kv + 3 * D * (double)c->intermediate_size) + 4 * pairs * q;
 	return (double)c->num_hidden_layers * layer + 2 * tokens * D * (double)c->vocab_size;
 }
+
+/* ---- layouts ------------------------------------------------------------------------------------------------------------------------------- */
+
+#define COLUMNS "*.q_proj.*|*.k_proj.*|*.v_proj.*|*.gate_proj.*|*.up_proj.*|model.embed_tokens.weight|lm_head.weight"
+#define ROWS "*.o_proj.weight|*.down_proj.weight"
+#define ROW_BIASES "*.o_proj.bias|*.down_proj.bias"
+
+const tt_layout_row tt_llama_layouts[] = {
+	/* data: rows of the stream; parameters lie in pieces and are gathered where they are used */
+	{ TT_PLACE_STORE, "ids|labels|positions|seq_ids|lines", NULL, "data", TT_S, 0, NULL },
+	{ TT_PLACE_STORE, "loss_sum|eval_loss_sum", NULL, "data", TT_P, 0, NULL },
+	{ TT_PLACE_PARAM, "*", NULL, "fsdp", TT_S, 0, NULL },
+	{ TT_PLACE_USE, "*.weight|*.bias", NULL, "fsdp", TT_R, 0, NULL },
+	/* tensor parallel: column products, row products, the residual stream */
+	{ TT_PLACE_STORE, COLUMNS, NULL, "tp", TT_S, 0, NULL },
+	{ TT_PLACE_STORE, ROWS, NULL, "tp", TT_S, 1, NULL },
+	{ TT_PLACE_STORE, ROW_BIASES "|*norm.weight", NULL, "tp", TT_R, 0, "sp" },
+	{ TT_PLACE_STORE, ROW_BIASES "|*norm.weight", NULL, "tp", TT_I, 0, "!sp" },
+	{ TT_PLACE_USE, ROW_BIASES, "linear", "tp", TT_P, 0, NULL },
+	{ TT_PLACE_MAKE, "embedding|*.o_proj.acc|*.down_proj.acc", NULL, "tp", TT_S, 0, "sp" },
+	{ TT_PLACE_MAKE, "embedding|*.o_proj.acc|*.down_proj.acc", NULL, "tp", TT_I, 0, "!sp" },
+	{ TT_PLACE_MAKE, "*norm.y", NULL, "tp", TT_R, 0, NULL },
+	/* the loss over a sharded vocabulary is the same work on every rank of tp */
+	{ TT_PLACE_STORE, "inv_valid|loss_sum|eval_loss_sum", NULL, "tp", TT_I, 0, NULL },
+	{ TT_PLACE_MAKE, "loss.*.max|loss.*.sum_exp|loss.*.target", NULL, "tp", TT_I, 0, NULL },
+	{ TT_PLACE_USE, "loss.*.max", "sum_exp", "tp", TT_R, 0, NULL },
+	{ 0 },
+};

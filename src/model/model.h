@@ -8,6 +8,7 @@
 
 #include "model/hf.h"
 #include "ops/ops.h"
+#include "pass/pass.h"
 
 typedef struct tt_model_options {
 	tt_dtype compute;     /* dtype of weights in use and of activations: f32 or bf16 (f64: everything is double) */
@@ -43,6 +44,8 @@ void tt_loss(tt_builder *b, tt_v hidden, tt_v head_vd);
 
 /* The whole model graph of a Llama: F ends at the normed last hidden state, loss chunks follow in B. */
 tt_status tt_llama_build(tt_arena *a, const tt_llama_config *c, const tt_model_options *o, tt_builder **out) TT_CHECKED;
+
+extern const tt_layout_row tt_llama_layouts[]; /* ends with a NULL value */
 
 /* A graph of segment INIT that fills every parameter by its rule, and zeroes every state of region optim that `with` has. */
 tt_status tt_init_graph(tt_arena *a, const tt_builder *b, const tt_graph *with, tt_graph **out) TT_CHECKED;

@@ -27,6 +27,17 @@ static void embedding_vjp(tt_vjp *v)
 
 static const tt_attr vocab_attrs[] = { { "first", TT_ATTR_INT, offsetof(tt_attr_vocab, first) }, { "n", TT_ATTR_INT, offsetof(tt_attr_vocab, n) }, TT_ATTRS_END };
 
+static void table_local(void *attr, const tt_piece *vocab)
+{
+	*(tt_attr_vocab *)attr = (tt_attr_vocab){ vocab->start, vocab->n };
+}
+
+static void embedding_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)a, (void)out;
+	table_local(attr, &in[1][0]);
+}
+
 static bool embedding_sample(tt_graph *g, int which)
 {
 	if (which > 0)
@@ -40,7 +51,8 @@ static bool embedding_sample(tt_graph *g, int which)
 const tt_op tt_op_embedding = {
 	.name = "embedding", .doc = "line ids[t] of the table; zeros where the id lies in another shard",
 	.cls = TT_CLASS_FORWARD, .flags = TT_OP_ACC_SUM, .nin = 2, .nout = 1, .labels = "_t,vd->td", .outs = (const char *const[]){ "embedding" },
-	.attrs = vocab_attrs, .attr_size = sizeof(tt_attr_vocab), .infer = embedding_infer, .vjp = embedding_vjp, .sample = embedding_sample,
+	.attrs = vocab_attrs, .attr_size = sizeof(tt_attr_vocab), .infer = embedding_infer, .vjp = embedding_vjp,
+	.localise = embedding_local, .sample = embedding_sample,
 };
 
 /* The table itself is an input for its dims and layout alone: which lines and columns this rank's gradient has. */
@@ -69,6 +81,12 @@ static bool embedding_dw_infer(tt_graph *g, const tt_op *op, const void *attr, i
 	return tt_infer_val(g, op, in[1]);
 }
 
+static void embedding_dw_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)a, (void)out;
+	table_local(attr, &in[2][0]);
+}
+
 static bool embedding_dw_sample(tt_graph *g, int which)
 {
 	if (which > 0)
@@ -84,5 +102,6 @@ static bool embedding_dw_sample(tt_graph *g, int which)
 const tt_op tt_op_embedding_dw = {
 	.name = "embedding_dw", .doc = "dw[ids[t]] += dy[t], in fixed blocks of 128 tokens",
 	.cls = TT_CLASS_BACKWARD, .flags = TT_OP_ACC_SUM, .nin = 3, .nout = 1, .labels = "_t,td,vd->vd", .outs = (const char *const[]){ "dw" },
-	.attrs = vocab_attrs, .attr_size = sizeof(tt_attr_vocab), .infer = embedding_dw_infer, .spmd = embedding_dw_spmd, .sample = embedding_dw_sample,
+	.attrs = vocab_attrs, .attr_size = sizeof(tt_attr_vocab), .infer = embedding_dw_infer, .spmd = embedding_dw_spmd,
+	.localise = embedding_dw_local, .sample = embedding_dw_sample,
 };

@@ -35,6 +35,13 @@ const tt_op tt_op_row_max = {
 	.spmd = row_max_spmd, .sample = row_max_sample,
 };
 
+/* What of each segment lies in this piece; blocks are counted anew from a cut. */
+static void sum_exp_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)out;
+	tt_segments_local(&((tt_attr_sum_exp *)attr)->segments, a, &in[0][1]);
+}
+
 static bool sum_exp_sample(tt_graph *g, int which)
 {
 	if (which > 0)
@@ -53,8 +60,15 @@ const tt_op tt_op_sum_exp = {
 	.cls = TT_CLASS_META, .flags = TT_OP_ACC_SUM, .nin = 2, .nout = 1, .labels = "tv,t->t", .outs = (const char *const[]){ "sum_exp" },
 	.attr_size = sizeof(tt_attr_sum_exp),
 	.attrs = (const tt_attr[]){ { "segments", TT_ATTR_INTS, offsetof(tt_attr_sum_exp, segments) }, TT_ATTRS_END },
-	.infer = tt_infer_acc, .sample = sum_exp_sample,
+	.infer = tt_infer_acc, .localise = sum_exp_local, .sample = sum_exp_sample,
 };
+
+/* Of pick, nll and nll_dx: the ids of this shard. */
+static void vocab_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)a, (void)out;
+	*(tt_attr_vocab *)attr = (tt_attr_vocab){ in[0][1].start, in[0][1].n };
+}
 
 static bool pick_sample(tt_graph *g, int which)
 {
@@ -71,7 +85,7 @@ const tt_op tt_op_pick = {
 	.cls = TT_CLASS_META, .flags = TT_OP_ACC_SUM, .nin = 2, .nout = 1, .labels = "tv,_t->t", .outs = (const char *const[]){ "target" },
 	.attr_size = sizeof(tt_attr_vocab),
 	.attrs = (const tt_attr[]){ { "first", TT_ATTR_INT, offsetof(tt_attr_vocab, first) }, { "n", TT_ATTR_INT, offsetof(tt_attr_vocab, n) }, TT_ATTRS_END },
-	.infer = tt_infer_acc, .sample = pick_sample,
+	.infer = tt_infer_acc, .localise = vocab_local, .sample = pick_sample,
 };
 
 static bool lse_sample(tt_graph *g, int which)
@@ -156,9 +170,11 @@ static const tt_attr nll_attrs[] = { { "first", TT_ATTR_INT, offsetof(tt_attr_vo
 const tt_op tt_op_nll = {
 	.name = "nll", .doc = "negative log-likelihood of each label, lse - target; 0 where the label is ignored",
 	.cls = TT_CLASS_FORWARD, .nin = 4, .nout = 1, .labels = "tv,_t,t,t->t", .outs = (const char *const[]){ "nll" },
-	.attr_size = sizeof(tt_attr_vocab), .attrs = nll_attrs, .infer = nll_infer, .spmd = nll_spmd, .vjp = nll_vjp, .sample = nll_sample,
+	.attr_size = sizeof(tt_attr_vocab), .attrs = nll_attrs, .infer = nll_infer, .spmd = nll_spmd, .vjp = nll_vjp,
+	.localise = vocab_local, .sample = nll_sample,
 };
 
+/* begins as nll's */
 typedef struct attr_nll_dx { tt_attr_vocab vocab; tt_dtype dtype; } attr_nll_dx;
 
 static bool nll_dx_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
@@ -185,7 +201,7 @@ const tt_op tt_op_nll_dx = {
 	.attr_size = sizeof(attr_nll_dx),
 	.attrs = (const tt_attr[]){ { "first", TT_ATTR_INT, offsetof(attr_nll_dx, vocab.first) }, { "n", TT_ATTR_INT, offsetof(attr_nll_dx, vocab.n) },
 				    { "dtype", TT_ATTR_DTYPE, offsetof(attr_nll_dx, dtype) }, TT_ATTRS_END },
-	.infer = nll_dx_infer, .spmd = nll_spmd, .sample = nll_dx_sample,
+	.infer = nll_dx_infer, .spmd = nll_spmd, .localise = vocab_local, .sample = nll_dx_sample,
 };
 
 /* ---- the sum over tokens, and its gradient ------------------------------------------------------------------------------------------------ */

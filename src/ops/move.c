@@ -101,11 +101,9 @@ const tt_op tt_op_concat_tokens = {
 
 /* ---- conversions (LAYOUTS.md) ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct attr_convert { const char *axis; int64_t to, dim; } attr_convert;
-
 static bool convert_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
-	const attr_convert *a = attr;
+	const tt_attr_convert *a = attr;
 	if (a->to == TT_S && (a->dim < 0 || a->dim >= in[0]->ndim)) {
 		tt_graph_fail(g, "convert: %s has no dim %lld", in[0]->name, (long long)a->dim);
 		return false;
@@ -135,11 +133,22 @@ static bool convertible(tt_axis_type from, tt_axis_type to)
 
 static bool convert_spmd(const tt_typing *t)
 {
-	const attr_convert *a = t->attr;
+	const tt_attr_convert *a = t->attr;
 	t->tout[0] = t->tin[0];
 	if (strcmp(a->axis, t->axis->name))
 		return true;
-	tt_axis_type to = { .type = (uint8_t)a->to, .dim = (int8_t)(a->to == TT_S ? a->dim : 0) };
+	/* Only the innermost of the axes that shard a dim changes. */
+	const tt_layout *l = &t->in[0]->layout;
+	int inner = 0, mine = t->tin[0].type == TT_S ? t->tin[0].order : -1;
+	for (int i = 0; i < t->g->mesh.naxes; i++) {
+		const tt_axis_type *x = &l->ax[i];
+		if (&t->g->mesh.ax[i] == t->axis || t->g->mesh.ax[i].size == 1 || x->type != TT_S)
+			continue;
+		if (mine >= 0 && x->dim == t->tin[0].dim && x->order > mine)
+			return tt_typing_reject(t, 0, "but dim %d is sharded further along %s: convert that first", x->dim, t->g->mesh.ax[i].name);
+		inner += a->to == TT_S && x->dim == a->dim;
+	}
+	tt_axis_type to = { .type = (uint8_t)a->to, .dim = (int8_t)(a->to == TT_S ? a->dim : 0), .order = (int8_t)(a->to == TT_S ? inner : 0) };
 	if (to.type == TT_P && t->in[0]->dtype != TT_ACC && t->in[0]->dtype != TT_I64 && t->in[0]->gdtype == TT_NODTYPE)
 		return tt_typing_reject(t, 0, "needs acc: a sum not yet taken exists only as acc or as integers");
 	if (!convertible(t->tin[0], to))
@@ -153,7 +162,7 @@ tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d)
 	if (!x)
 		return 0;
 	static const char *const names[] = { "R", "I", "V", "S", "P", "M" };
-	attr_convert a = { axis, to, d };
+	tt_attr_convert a = { axis, to, d };
 	char role[320];
 	snprintf(role, sizeof role, "=%s>%s.%s%.0d", tt_value_get(g, x)->name, axis, names[to], to == TT_S ? d : 0);
 	return tt_node_add(g, &tt_op_convert, &a, 1, &x, role);
@@ -162,7 +171,7 @@ tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d)
 /* The dual: forward X -> Y has backward dual(Y) -> dual(X). */
 static void convert_vjp(tt_vjp *v)
 {
-	const attr_convert *a = v->node->attr;
+	const tt_attr_convert *a = v->node->attr;
 	tt_graph *g = v->g;
 	int ax = 0;
 	while (ax < g->mesh.naxes && strcmp(g->mesh.ax[ax].name, a->axis))
@@ -188,8 +197,8 @@ static bool convert_sample(tt_graph *g, int which)
 const tt_op tt_op_convert = {
 	.name = "convert", .doc = "a declared change of layout on one mesh axis: the only op that communicates",
 	.cls = TT_CLASS_MOVE, .flags = TT_OP_VIEW | TT_OP_ACC_LINEAR, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "convert" },
-	.attr_size = sizeof(attr_convert),
-	.attrs = (const tt_attr[]){ { "axis", TT_ATTR_STR, offsetof(attr_convert, axis) }, { "to", TT_ATTR_INT, offsetof(attr_convert, to) },
-				    { "dim", TT_ATTR_INT, offsetof(attr_convert, dim) }, TT_ATTRS_END },
+	.attr_size = sizeof(tt_attr_convert),
+	.attrs = (const tt_attr[]){ { "axis", TT_ATTR_STR, offsetof(tt_attr_convert, axis) }, { "to", TT_ATTR_INT, offsetof(tt_attr_convert, to) },
+				    { "dim", TT_ATTR_INT, offsetof(tt_attr_convert, dim) }, TT_ATTRS_END },
 	.infer = convert_infer, .spmd = convert_spmd, .vjp = convert_vjp, .sample = convert_sample,
 };

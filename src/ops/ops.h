@@ -56,5 +56,7 @@ tt_v tt_fill_const(tt_graph *g, tt_v state, double value);
 
 /* The 8 K segments of a contraction over `dim` (DESIGN 12), in elements, dealt in its units and groups. */
 void tt_segments_deal(const tt_dim *dim, int64_t edges[9]);
+/* What of each segment lies in a piece, counted from its start; in `a`. No segments: none. */
+void tt_segments_local(tt_ints *segments, tt_arena *a, const tt_piece *piece);
 
 #endif

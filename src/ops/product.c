@@ -1,6 +1,14 @@
 /* product.c: dense products and their gradients. Y[t,o] = sum_k X[t,k] W[o,k] (+ b[o]); dX = dY W; dW = dY^T X. */
 #include "ops/internal.h"
 
+void tt_segments_local(tt_ints *segments, tt_arena *a, const tt_piece *piece)
+{
+	int64_t *v = TT_NEWN(a, int64_t, segments->n);
+	for (int64_t i = 0; i < segments->n; i++)
+		v[i] = TT_MIN(TT_MAX(segments->v[i] - piece->start, (int64_t)0), piece->n);
+	segments->v = v;
+}
+
 void tt_segments_deal(const tt_dim *d, int64_t edges[9])
 {
 	/* Heads follow their kv head: where 1, 2 or 4 kv heads are fewer than 8, a segment splits a group as tp ranks that share the kv head
@@ -37,6 +45,12 @@ static bool linear_infer(tt_graph *g, const tt_op *op, const void *attr, int nin
 	out[0].dtype = a->dtype;
 	out[0].gdtype = in[0]->dtype; /* activation gradients are in the compute dtype, logits' too */
 	return true;
+}
+
+static void linear_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)out;
+	tt_segments_local(&((tt_attr_linear *)attr)->segments, a, &in[0][1]);
 }
 
 /* A bias beside a sharded contraction counts once: it must be P (zero but on one rank). */
@@ -150,7 +164,7 @@ const tt_op tt_op_linear = {
 	.attrs = (const tt_attr[]){ { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear, dtype) },
 				    { "segments", TT_ATTR_INTS, offsetof(tt_attr_linear, segments) },
 				    { "rounded", TT_ATTR_BOOL, offsetof(tt_attr_linear, rounded) }, TT_ATTRS_END },
-	.infer = linear_infer, .spmd = linear_spmd, .vjp = linear_vjp, .cost = product_cost, .sample = linear_sample,
+	.infer = linear_infer, .spmd = linear_spmd, .localise = linear_local, .vjp = linear_vjp, .cost = product_cost, .sample = linear_sample,
 };
 
 static bool linear_dx_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)

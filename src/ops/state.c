@@ -178,7 +178,9 @@ const tt_op tt_op_sgd = {
 /* ---- initial values: the input gives dims and layout, its content is not read --------------------------------------------------------------------- */
 
 static const tt_attr init_attrs[] = { { "mean", TT_ATTR_REAL, offsetof(tt_attr_init, mean) }, { "std", TT_ATTR_REAL, offsetof(tt_attr_init, std) },
-				      { "cut", TT_ATTR_REAL, offsetof(tt_attr_init, cut) }, { "name", TT_ATTR_STR, offsetof(tt_attr_init, name) }, TT_ATTRS_END };
+				      { "cut", TT_ATTR_REAL, offsetof(tt_attr_init, cut) }, { "name", TT_ATTR_STR, offsetof(tt_attr_init, name) },
+				      { "line", TT_ATTR_INT, offsetof(tt_attr_init, line) }, { "column", TT_ATTR_INT, offsetof(tt_attr_init, column) },
+				      { "width", TT_ATTR_INT, offsetof(tt_attr_init, width) }, TT_ATTRS_END };
 
 tt_v tt_fill_normal(tt_graph *g, tt_v state, const tt_attr_init *a)
 {
@@ -208,18 +210,22 @@ static bool fill_const_sample(tt_graph *g, int which)
 	return true;
 }
 
-/* The numbers follow an element's place in the whole tensor, which a shard alone does not know. */
-static bool fill_normal_spmd(const tt_typing *t)
+/* The numbers follow an element's place in the whole tensor. */
+static void fill_normal_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
 {
-	if (t->tin[0].type == TT_S)
-		return tt_typing_reject(t, 0, "needs R or I: fill the whole tensor, then convert it");
-	return tt_spmd_by_labels(t);
+	(void)a, (void)in;
+	tt_attr_init *x = attr;
+	const tt_piece *p = out[0];
+	bool lines = p[1].whole > 0; /* of two dims; of one, the dim is the line */
+	x->line = lines ? p[0].start : 0;
+	x->column = lines ? p[1].start : p[0].start;
+	x->width = lines ? p[1].whole : p[0].whole;
 }
 
 const tt_op tt_op_fill_normal = {
 	.name = "fill_normal", .doc = "normal numbers keyed by seed, name and global index, cut at `cut` standard deviations (0: not)",
 	.cls = TT_CLASS_STATE, .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "init" },
-	.attr_size = sizeof(tt_attr_init), .attrs = init_attrs, .infer = optim_infer, .spmd = fill_normal_spmd, .sample = fill_sample,
+	.attr_size = sizeof(tt_attr_init), .attrs = init_attrs, .infer = optim_infer, .localise = fill_normal_local, .sample = fill_sample,
 };
 
 const tt_op tt_op_fill_const = {

@@ -1,24 +1,7 @@
 /* pass.c: the short passes. */
 #include "pass/pass.h"
 
-#include <stdio.h>
-
 #include "ops/ops.h"
-
-tt_status tt_pass_partition(const tt_graph *g, const tt_mesh *mesh, tt_arena *a, tt_graph **out)
-{
-	for (int i = 0; i < mesh->naxes; i++)
-		if (mesh->ax[i].size != 1)
-			TT_FAIL(TT_ERR_USAGE, "mesh axis %s has %d ranks: this version runs one rank (set its degree to 1)", mesh->ax[i].name, mesh->ax[i].size);
-	tt_copy c = tt_copy_begin(g, a);
-	c.to->mesh = *mesh;
-	for (int64_t i = 0; i < g->nnodes; i++)
-		tt_copy_node(&c, &g->nodes[i]);
-	tt_copy_end(&c);
-	TT_TRY(tt_graph_verify(c.to, "partition"));
-	*out = c.to;
-	return TT_OK;
-}
 
 tt_status tt_pass_eval(const tt_graph *g, tt_arena *a, tt_graph **out)
 {

@@ -1,15 +1,43 @@
 /* pass: rewritings of the graph. Each reads a const graph, returns a new verified one, and changes no bit of any result.
  *
- * Order for training: [model] -> partition -> autodiff -> optimizer -> fold_rounds (`fast`) -> formats -> exec.
+ * Order for training: [model] -> partition -> autodiff -> optimizer -> localise -> fold_rounds (`fast`) -> formats -> exec.
  */
 #ifndef TT_PASS_H
 #define TT_PASS_H
 
 #include "kernels/kernels.h"
 
-/* The typed local graph of a rank, from a model graph of global shapes. Every axis has size 1 in this version: the copy is the graph
- * itself on `mesh`; a larger axis is refused by name. */
-tt_status tt_pass_partition(const tt_graph *g, const tt_mesh *mesh, tt_arena *a, tt_graph **out) TT_CHECKED;
+/* ---- layouts: a plan is a table of rows, first match wins (LAYOUTS.md) ---------------------------------------------------------- */
+
+typedef enum tt_place {
+	TT_PLACE_STORE, /* a state or an input lies so                                                */
+	TT_PLACE_PARAM, /* likewise, of parameters alone: the part that is the plan's, not the model's */
+	TT_PLACE_MAKE,  /* what a node makes is converted to this at once                              */
+	TT_PLACE_USE,   /* what a node takes is converted to this for it alone                         */
+} tt_place;
+
+/* `value` and `by` are patterns (tt_pattern_match): the value's name, of a derived state its master's; by: the name of the op that takes it,
+ * NULL any. `axis`: a mesh axis, "fsdp" (dp_shard and cp) or "data" (dp_replicate, dp_shard, cp). */
+typedef struct tt_layout_row {
+	tt_place place;
+	const char *value, *by, *axis;
+	tt_type type;
+	int dim;          /* of S */
+	const char *when; /* "sp", "!sp": with or without sequence parallel; NULL: always */
+} tt_layout_row;
+
+typedef struct tt_plan {
+	tt_mesh mesh; /* dp_replicate, dp_shard, cp, tp: outermost first */
+	bool sp;
+	const tt_layout_row *rows; /* ends with a NULL value */
+} tt_plan;
+
+/* The typed graph: a graph of global shapes on `plan->mesh`, where values lie as the rows say, with the conversions they ask for and no others.
+ * The same on every rank. */
+tt_status tt_pass_partition(const tt_graph *g, const tt_plan *plan, tt_arena *a, tt_graph **out) TT_CHECKED;
+
+/* The graph of the rank at `coord`: local dims and attributes, conversions as exchanges; no mesh, as any graph of one rank. */
+tt_status tt_pass_localise(const tt_graph *g, const int *coord, tt_arena *a, tt_graph **out) TT_CHECKED;
 
 /* `fast` only, where acc is one fp32: a product whose acc result is only rounded rounds it in registers. */
 tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;

@@ -1,6 +1,30 @@
 /* optim.c: what runs once a step, as ops of the same typed graph: loss, norm and clip in REDUCE, the update in OPT. */
 #include "train/train.h"
 
+/* ---- layouts of what runs once a step: REDUCE takes the sums that the backward left open -------------------------------------------- */
+
+/* v as `like` lies: sums are taken, and what is the same on all ranks is so for the same work or for different work. */
+static tt_v as(tt_graph *g, tt_v v, tt_layout like)
+{
+	for (int ax = 0; v && ax < g->mesh.naxes; ax++) {
+		tt_axis_type has = g->values[v].layout.ax[ax], want = like.ax[ax];
+		if (g->mesh.ax[ax].size > 1 && has.type != want.type && has.type != TT_S && (want.type == TT_R || want.type == TT_I))
+			v = tt_convert(g, v, g->mesh.ax[ax].name, (tt_type)want.type, 0);
+	}
+	return v;
+}
+
+/* The square sums of shards are terms of the norm's; those of replicated values count once. */
+static tt_v open_sum(tt_graph *g, tt_v v)
+{
+	for (int ax = 0; v && ax < g->mesh.naxes; ax++) {
+		tt_type has = (tt_type)g->values[v].layout.ax[ax].type;
+		if (g->mesh.ax[ax].size > 1 && has != TT_P)
+			v = tt_convert(g, v, g->mesh.ax[ax].name, TT_P, 0);
+	}
+	return v;
+}
+
 typedef struct optim {
 	tt_graph *g;
 	const tt_optim_options *o;
@@ -19,6 +43,7 @@ static tt_v gradient(tt_graph *g, const tt_state *param)
 	tt_v acc = tt_value_find(g, tt_arena_printf(g->arena, "grad.%s", param->name));
 	if (!acc)
 		return 0;
+	acc = as(g, acc, g->values[param->value].layout);
 	return tt_round(g, acc, tt_stat_dtype(g), tt_arena_printf(g->arena, "=%s.%s", g->seg == TT_SEG_OPT ? "opt" : "reduce", param->name));
 }
 
@@ -45,16 +70,19 @@ static void update(optim *w, const tt_state *param)
 	tt_v p = param->value;
 	if (o->sgd) {
 		tt_v mom = tt_state_new(g, tt_arena_printf(g->arena, "optim.momentum.%s", name), TT_REGION_OPTIM, stat, v.ndim, v.dim, false);
+		tt_value_set_layout(g, mom, v.layout);
 		tt_attr_sgd a = { o->momentum, decay, scale, o->nesterov };
-		tt_v out = tt_sgd(g, p, mom, gradient(g, param), w->coef, w->hyper, &a);
+		tt_v out = tt_sgd(g, p, mom, gradient(g, param), as(g, w->coef, v.layout), w->hyper, &a);
 		tt_state_set(g, p, out);
 		tt_state_set(g, mom, tt_out(out, 1));
 		return;
 	}
 	tt_v m = tt_state_new(g, tt_arena_printf(g->arena, "optim.exp_avg.%s", name), TT_REGION_OPTIM, stat, v.ndim, v.dim, false);
+	tt_value_set_layout(g, m, v.layout);
 	tt_v s = tt_state_new(g, tt_arena_printf(g->arena, "optim.exp_avg_sq.%s", name), TT_REGION_OPTIM, stat, v.ndim, v.dim, false);
+	tt_value_set_layout(g, s, v.layout);
 	tt_attr_adamw a = { o->beta1, o->beta2, o->eps, decay, scale };
-	tt_v out = tt_adamw(g, p, m, s, gradient(g, param), w->coef, w->hyper, &a);
+	tt_v out = tt_adamw(g, p, m, s, gradient(g, param), as(g, w->coef, v.layout), w->hyper, &a);
 	tt_state_set(g, p, out);
 	tt_state_set(g, m, tt_out(out, 1));
 	tt_state_set(g, s, tt_out(out, 2));
@@ -81,7 +109,8 @@ tt_status tt_optim_build(const tt_graph *from, const tt_optim_options *o, tt_are
 	g->group = 0;
 	g->seg = TT_SEG_REDUCE;
 	tt_v loss_sum = tt_value_find(g, "loss_sum"), loss = scalar_state(g, "loss");
-	tt_state_set(g, loss, tt_round(g, loss_sum, stat, "=loss+"));
+	tt_layout whole = tt_layout_all(TT_R);
+	tt_state_set(g, loss, tt_round(g, as(g, loss_sum, whole), stat, "=loss+"));
 	tt_v sum = 0;
 	for (int64_t i = 0; i < nstates; i++) {
 		tt_state p = g->states[i];
@@ -90,10 +119,10 @@ tt_status tt_optim_build(const tt_graph *from, const tt_optim_options *o, tt_are
 		tt_v gr = gradient(g, &p);
 		if (!gr && g->status == TT_OK)
 			TT_FAIL(TT_ERR_TYPE, "%s: no gradient reaches this parameter", p.name);
-		tt_v sq = tt_square_sum(g, gr, tt_arena_printf(a, "=square.%s", p.name));
+		tt_v sq = open_sum(g, tt_square_sum(g, gr, tt_arena_printf(a, "=square.%s", p.name)));
 		sum = sum ? tt_add(g, sum, sq, tt_arena_printf(a, "=squares.%s", p.name)) : sq;
 	}
-	tt_v norm = tt_norm_clip(g, tt_round(g, sum, stat, "=sumsq"), o->max_norm);
+	tt_v norm = tt_norm_clip(g, tt_round(g, as(g, sum, whole), stat, "=sumsq"), o->max_norm);
 	tt_v norm_state = scalar_state(g, "grad_norm"), coef = scalar_state(g, "clip_coef");
 	tt_state_set(g, norm_state, norm);
 	tt_state_set(g, coef, tt_out(norm, 1));

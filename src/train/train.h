@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "exec/exec.h"
@@ -35,7 +36,16 @@ typedef struct tt_schedule { int64_t warmup, total, decay; tt_decay type; double
 /* Factor of the learning rate at step s (from 0): warmup, stable, decay, with TorchTitan's formulas. No libm. */
 double tt_schedule_factor(const tt_schedule *c, int64_t s);
 
+/* The mesh of a run: ranks per axis, outermost first. All 1: one rank, and `comm` may be NULL. */
+enum { TT_DP_REPLICATE, TT_DP_SHARD, TT_CP, TT_TP, TT_RUN_AXES };
+typedef struct tt_run_mesh {
+	int size[TT_RUN_AXES];
+	bool sp;          /* sequence parallel beside tensor parallel */
+	tt_comm *comm;    /* this rank's; borrowed */
+} tt_run_mesh;
+
 typedef struct tt_run_options {
+	tt_run_mesh mesh;      /* all zero: one rank */
 	tt_llama_config model;
 	tt_dtype compute;      /* f32, bf16; f64: everything in double */
 	int loss_chunks;
@@ -96,6 +106,10 @@ tt_status tt_trainer_forward(tt_trainer *t, const tt_batch *b, double *loss_sum)
 tt_status tt_trainer_gradients(tt_trainer *t, int64_t step, double *loss) TT_CHECKED;
 
 tt_exec *tt_trainer_exec(tt_trainer *t);
+/* The graph on the mesh: global dims and the layout of every value. */
+const tt_graph *tt_trainer_typed(const tt_trainer *t);
+/* Where dim d of state `name` lies on this rank. */
+tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d);
 tt_data *tt_trainer_data(tt_trainer *t);
 const tt_graph *tt_trainer_graph(const tt_trainer *t); /* as compiled for training */
 const tt_graph *tt_trainer_model(const tt_trainer *t); /* as the model wrote it */

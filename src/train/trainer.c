@@ -10,7 +10,10 @@ struct tt_trainer {
 	tt_arena *arena;
 	tt_run_options o;
 	tt_builder *model, *eval_model;
+	tt_graph *typed;       /* on the mesh, before it became this rank's */
 	tt_graph *train, *eval;
+	tt_comm_axes axes;
+	int coord[TT_RUN_AXES];
 	tt_exec *exec;
 	tt_hashes *hashes;     /* NULL: nothing is recorded */
 	tt_data *data;
@@ -23,6 +26,7 @@ struct tt_trainer {
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
 	double *nll_doubles;
+	double *counts;        /* [2 * data ranks] */
 	void (*before_update)(void *ctx);
 	void *before_ctx;
 	int64_t rows_per_mb;
@@ -97,30 +101,79 @@ static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
 	return TT_OK;
 }
 
+/* ---- the mesh --------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *const axis_names[TT_RUN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp" };
+
+const tt_graph *tt_trainer_typed(const tt_trainer *t) { return t->typed; }
+
+tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
+{
+	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
+}
+
+static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
+{
+	tt_run_mesh *m = &t->o.mesh;
+	int ranks = 1;
+	*plan = (tt_plan){ .mesh.naxes = TT_RUN_AXES, .sp = m->sp, .rows = tt_llama_layouts };
+	for (int i = 0; i < TT_RUN_AXES; i++) {
+		m->size[i] = TT_MAX(m->size[i], 1);
+		ranks *= m->size[i];
+		plan->mesh.ax[i] = (tt_axis){ axis_names[i], m->size[i], i == TT_DP_REPLICATE || i == TT_DP_SHARD };
+	}
+	if (ranks != (m->comm ? tt_comm_size(m->comm) : 1))
+		TT_FAIL(TT_ERR_USAGE, "the mesh has %d ranks (parallelism.*), the run has %d (--ranks)", ranks, m->comm ? tt_comm_size(m->comm) : 1);
+	if (ranks == 1)
+		return TT_OK;
+	TT_TRY(tt_comm_axes_open(m->comm, TT_RUN_AXES, m->size, axis_names, &t->axes));
+	memcpy(t->coord, t->axes.coord, sizeof t->coord);
+	t->o.exec.axes = &t->axes;
+	return TT_OK;
+}
+
+static bool many_ranks(const tt_trainer *t) { return t->o.exec.axes != NULL; }
+
+/* Which of how many data ranks this one is: rows are dealt to them. */
+static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }
+static int64_t data_rank(const tt_trainer *t) { return t->coord[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD] + t->coord[TT_DP_SHARD]; }
+
+/* A graph of the mesh as this rank's. */
+static tt_status localise(tt_trainer *t, tt_graph *g, tt_graph **out)
+{
+	*out = g;
+	return many_ranks(t) ? tt_pass_localise(g, t->coord, t->arena, out) : TT_OK;
+}
+
 static tt_status build(tt_trainer *t, tt_graph **init)
 {
 	const tt_run_options *o = &t->o;
-	tt_mesh one = { 0 };
+	tt_plan plan;
+	TT_TRY(open_mesh(t, &plan));
 	tt_model_options m = { .compute = o->compute, .t_max = o->tokens_per_microbatch, .seqs_max = o->tokens_per_microbatch,
 			       .loss_chunks = o->loss_chunks, .context_length = o->data.context_length };
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->model));
 	dump_after(t, "model", t->model->g);
 	tt_graph *g;
-	TT_TRY(tt_pass_partition(t->model->g, &one, t->arena, &g));
+	TT_TRY(tt_pass_partition(t->model->g, &plan, t->arena, &g));
 	dump_after(t, "partition", g);
 	TT_TRY(tt_autodiff(g, &tt_autodiff_builders, t->arena, &g));
 	dump_after(t, "autodiff", g);
 	TT_TRY(tt_optim_build(g, &o->optim, t->arena, &g));
 	dump_after(t, "optimizer", g);
+	t->typed = g;
 	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
+	TT_TRY(localise(t, *init, init));
+	TT_TRY(localise(t, g, &g));
 	TT_TRY(lower(t, g, &t->train));
 
 	m.eval = true;
 	m.output_logits = o->output_logits;
 	m.t_max = m.seqs_max = o->eval_tokens;
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->eval_model));
-	TT_TRY(tt_pass_partition(t->eval_model->g, &one, t->arena, &g));
+	TT_TRY(tt_pass_partition(t->eval_model->g, &plan, t->arena, &g));
 	TT_TRY(tt_pass_eval(g, t->arena, &g));
+	TT_TRY(localise(t, g, &g));
 	dump_after(t, "eval", g);
 	return lower(t, g, &t->eval);
 }
@@ -252,6 +305,7 @@ static tt_status setup(tt_trainer *t)
 	for (int i = 0; i < o->loss_chunks; i++)
 		TT_TRY(tt_exec_output(t->exec, TT_SEG_B, tt_arena_printf(t->arena, "loss.%d.nll", i), &t->nll[i]));
 	t->nll_values = TT_NEWN(t->arena, float, o->tokens_per_microbatch);
+	t->counts = TT_NEWN(t->arena, double, 2 * data_ranks(t));
 	t->nll_doubles = TT_NEWN(t->arena, double, o->tokens_per_microbatch);
 	t->imported = TT_NEWN(t->arena, int, t->model->nparams);
 	for (int64_t i = 0; i < t->model->nparams; i++)
@@ -370,6 +424,23 @@ static tt_status worst_row(tt_trainer *t, const tt_batch *b, double *worst)
 	return TT_OK;
 }
 
+/* What the loop itself counts over this rank's rows, over all. */
+static tt_status share_counts(tt_trainer *t, tt_step_report *r)
+{
+	tt_comm_group *data = many_ranks(t) ? t->axes.group[(t->o.mesh.size[TT_DP_REPLICATE] > 1) << TT_DP_REPLICATE | (t->o.mesh.size[TT_DP_SHARD] > 1) << TT_DP_SHARD] : NULL;
+	if (!data)
+		return TT_OK;
+	double mine[2] = { r->pairs, r->loss_max }, *all = t->counts;
+	TT_TRY(tt_comm_all_gather(data, "counts of a step", mine, sizeof mine, all));
+	r->pairs = 0;
+	for (int i = 0; i < tt_comm_group_size(data); i++) {
+		r->pairs += all[2 * i];
+		if (!(all[2 * i + 1] <= r->loss_max))
+			r->loss_max = all[2 * i + 1];
+	}
+	return TT_OK;
+}
+
 /* Forward and backward of every microbatch of step `index` (from 0), then REDUCE. Zero valid tokens: nothing is run. */
 static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r)
 {
@@ -384,12 +455,15 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		return TT_OK;
 	double inv = 1 / (double)s->nvalid;
 	TT_TRY(write_real(t, "inv_valid", &inv, 1));
-	for (int64_t row = 0; row < s->nrows; row += t->rows_per_mb) {
+	/* Every data rank runs as many cells as the one with most rows; those who have none left run them on no token. */
+	int64_t ranks = data_ranks(t), end = tt_deal(s->nrows, data_rank(t) + 1, ranks), first = tt_deal(s->nrows, data_rank(t), ranks), row = first;
+	int64_t cells = tt_ceil_div(tt_ceil_div(s->nrows, ranks), t->rows_per_mb);
+	for (int64_t cell_at = 0; cell_at < cells; cell_at++, row = TT_MIN(row + t->rows_per_mb, end)) {
 		t0 = tt_now();
-		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, s->nrows), t->batch);
+		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, end), t->batch);
 		TT_TRY(write_batch(t, t->batch));
 		r->pairs += attended_pairs(t->batch, t->o.model.sliding_window);
-		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = row == 0, .step = index + 1 };
+		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = cell_at == 0, .step = index + 1 };
 		double t1 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
 		double t2 = tt_now();
@@ -400,6 +474,7 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		r->forward_seconds += t2 - t1;
 		r->backward_seconds += t3 - t2;
 	}
+	TT_TRY(share_counts(t, r));
 	t0 = tt_now();
 	tt_cell cell = { .step = index + 1 };
 	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell));
