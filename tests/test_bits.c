@@ -184,7 +184,7 @@ static bool run_passes(tt_test *t, tt_dtype compute, int which, bool threads, ti
 	tt_graph *g, *init;
 	tt_data *d;
 	tt_exec *e = NULL;
-	if (!TT_CHECK_OK(t, tt_llama_build(t->arena, &m, &mo, &b)) || !TT_CHECK_OK(t, tt_pass_partition(b->g, &(tt_mesh){ 0 }, t->arena, &g)) ||
+	if (!TT_CHECK_OK(t, tt_llama_build(t->arena, &m, &mo, &b)) || !TT_CHECK_OK(t, tt_pass_partition(b->g, &(tt_plan){ 0 }, t->arena, &g)) ||
 	    !TT_CHECK_OK(t, tt_autodiff(g, &tt_autodiff_builders, t->arena, &g)) || !TT_CHECK_OK(t, tt_optim_build(g, &o.optim, t->arena, &g)) ||
 	    !TT_CHECK_OK(t, tt_init_graph(t->arena, b, g, &init)))
 		return false;

@@ -680,7 +680,7 @@ static void make_fill(sample *s, int64_t T, int64_t n, double cut)
 	s->op = "fill_normal";
 	operand *y = output(s, STAT, 2, T, n);
 	random_stream r = random_stream_of(42, 0, "layers.0.w", "init");
-	ATTR(s, tt_attr_init, {0.5, 0.02, cut, "layers.0.w"});
+	ATTR(s, tt_attr_init, {0.5, 0.02, cut, "layers.0.w", 0, 0, 0});
 	for (int64_t i = 0; i < T * n; i++)
 		want(y, i, 0.5 + 0.02 * (cut > 0 ? random_truncated(&r, (uint64_t)i, normal_half_mass(cut)) : random_normal(&r, (uint64_t)i)), 0);
 }
@@ -689,7 +689,7 @@ static void make_fill_truncated(sample *s, int64_t T, int64_t n) { make_fill(s, 
 static void make_fill_const(sample *s, int64_t T, int64_t n)
 {
 	operand *y = output(s, STAT, 2, T, n);
-	ATTR(s, tt_attr_init, {0.25, 0, 0, "w"});
+	ATTR(s, tt_attr_init, {0.25, 0, 0, "w", 0, 0, 0});
 	for (int64_t i = 0; i < T * n; i++)
 		want(y, i, 0.25, 0);
 	y->bits = true;
