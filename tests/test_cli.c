@@ -1,9 +1,12 @@
 /* test_cli.c: the command line as a user meets it: the binary itself, its exit codes and messages, and the generated pages. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "base/version.h"
 #include "cli/cli.h"
+#include "kernels/kernels.h"
 #include "test.h"
 
 /* Runs a shell line; its standard output and error end up in `out`. */
@@ -42,7 +45,6 @@ static void messages(tt_test *t)
 	check_run(t, "build/titan --help", 0, "titan train CONFIG");
 	check_run(t, "build/titan train --help", 0, "titan train CONFIG");
 	check_run(t, "build/titan trian", 2, "did you mean train?");
-	check_run(t, "build/titan train nowhere.toml", 1, "nowhere.toml: cannot open");
 	check_run(t, "build/titan train configs/debug.toml configs/demo.toml", 2, "two config files");
 	check_train(t, "--training.stesp=3", 2, "did you mean training.steps?");
 	check_train(t, "--data.paths=/nowhere", 1, "/nowhere");
@@ -52,6 +54,121 @@ static void messages(tt_test *t)
 	check_run(t, "build/titan ops > /dev/full", 1, "cannot write to standard output");
 	check_run(t, "build/titan ops", 0, "attention_bwd");
 	check_run(t, "build/titan config configs/debug.toml --steps", 2, "--section.key=value");
+}
+
+/* Flags that are none, and values that stand beside their flag. */
+static void flags(tt_test *t)
+{
+	check_run(t, "build/titan config --threads 4", 2, "--threads 4: a value stands behind an equals sign: write --threads=4");
+	check_run(t, "build/titan config configs/debug.toml --training.steps 5", 2, "write --training.steps=5");
+	check_run(t, "build/titan config --validation.enable true", 2, "write --validation.enable=true");
+	check_run(t, "build/titan config --training.stpes 5", 2, "write --training.stpes=5");
+	/* A boolean may stand before the config file, in any spelling. */
+	check_run(t, "build/titan config --debug.dump=graph --validator.enable configs/demo.toml", 0, "enable = true");
+	check_run(t, "build/titan config --data.shuffle configs/debug.toml", 0, "hidden_size = 64\n");
+	check_run(t, "build/titan config --thread=4", 2, "titan config has no flag --thread: did you mean --threads?");
+	check_run(t, "build/titan config --threads", 2, "--threads wants a value");
+	check_run(t, "build/titan config -training.steps=5", 2, "flags begin with two dashes: --training.steps=5");
+	check_run(t, "build/titan doctor --jsno", 2, "titan doctor has no flag --jsno: did you mean --json?");
+	check_run(t, "build/titan plot a --out x.svg", 2, "write --out=x.svg");
+	check_run(t, "build/titan plot a --log=1", 2, "--log takes no value, got --log=1");
+	check_run(t, "build/titan plot a --zzzzzzz", 2, "titan plot has no flag --zzzzzzz (titan plot --help)");
+	check_run(t, "build/titan ckpt export a b --dtyp=float32", 2, "did you mean --dtype?");
+	check_run(t, "build/titan version", 2, "did you mean --version?");
+	check_run(t, "build/titan configs/debug.toml", 2, "did you mean titan train configs/debug.toml?");
+	check_run(t, "build/titan --threads=3 train", 2, "the command comes first");
+	check_run(t, "build/titan --version", 0, TT_VERSION);
+	check_run(t, "build/titan --version", 0, tt_arena_printf(t->arena, "compiled by " TT_COMPILER "\nkernel sets %s;", tt_kernel_sets()));
+	/* An error says the flag as it was given, also where the file has the other half. */
+	check_train(t, "--training.tokens_per_step=1000", 2, "usage: --training.tokens_per_step=1000: training.tokens_per_step = 1000 is no multiple");
+	check_train(t, "--model.flavor=8b", 2, "usage: --model.flavor=8b: unknown model.flavor");
+	check_train(t, "--model.num_key_value_heads=3", 2, "usage: --model.num_key_value_heads=3: model: num_attention_heads 4 is no multiple");
+	check_train(t, "--model.vocab_size=100", 2, "usage: --model.vocab_size=100: model.vocab_size is 100, tokenizer");
+	check_train(t, "--training.residual_dtype=float32", 2, "usage: --training.residual_dtype=float32: training.residual_dtype");
+}
+
+/* 1 is a run that failed, 2 a wrong command line or config. */
+static void exit_codes(tt_test *t)
+{
+	const char *bad = tt_test_path(t, "bad.toml"), *alien = tt_test_path(t, "config.json");
+	static const char BROKEN[] = "[training\nsteps = 1\n", ALIEN[] = "{\"model_type\": \"gpt2\"}";
+	TT_CHECK_OK(t, tt_file_write(bad, BROKEN, strlen(BROKEN)));
+	TT_CHECK_OK(t, tt_file_write(alien, ALIEN, strlen(ALIEN)));
+	static const char *const COMMANDS[] = { "train", "demo", "config", "doctor" };
+	for (int i = 0; i < TT_COUNT(COMMANDS); i++) {
+		check_run(t, tt_arena_printf(t->arena, "build/titan %s nowhere.toml", COMMANDS[i]), 2, "nowhere.toml: cannot open");
+		check_run(t, tt_arena_printf(t->arena, "build/titan %s %s", COMMANDS[i], bad), 2, "bad.toml:1:10: expected ']'");
+	}
+	check_train(t, "--training.steps=0", 2, "out of range");
+	check_train(t, "--optimizer.param_groups='[{pattern = \"nothing\"}]'", 2, "matches no parameter");
+	check_train(t, "--data.paths=/nowhere", 1, "/nowhere");
+	check_train(t, "--model.hf_weights=/nowhere", 1, "/nowhere");
+	check_train(t, tt_arena_printf(t->arena, "--model.hf_config=%s", alien), 1, "model_type gpt2 is not supported");
+	check_run(t, "build/titan plot /nowhere", 1, "/nowhere");
+	check_run(t, "build/titan ckpt verify /nowhere", 1, "/nowhere");
+	check_run(t, "build/titan ckpt verify", 2, "titan ckpt inspect DIR");
+	check_run(t, "build/titan help --man=nothing", 2, "no manual page");
+	tt_buf doc = { 0 };
+	tt_cli_doc(&doc);
+	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
+		TT_CHECK(t, strstr(doc.s, tt_arena_printf(t->arena, "| %d | %s |", e->code, e->doc)));
+	tt_buf_fini(&doc);
+}
+
+/* Every argument and flag of a usage has its line in the command's help, and the help no other. */
+static void help(tt_test *t)
+{
+	for (const tt_command *c = tt_commands; c->name; c++) {
+		tt_buf b = { 0 };
+		tt_command_help(c, &b);
+		for (const tt_argument *arg = c->arguments; arg->name; arg++) {
+			size_t n = strcspn(arg->name, ",");
+			TT_CHECK_MSG(t, memmem(c->usage, strlen(c->usage), arg->name, n), "%s: %s is not in the usage", c->name, arg->name);
+			TT_CHECK_MSG(t, strstr(b.s, arg->doc), "%s: nothing is said of %s", c->name, arg->name);
+		}
+		for (const char *s = c->usage; (s = strstr(s, "--")); s++) {
+			bool has = false;
+			for (const tt_argument *arg = c->arguments; arg->name && !has; arg++)
+				has = !strncmp(arg->name, s, strlen(arg->name));
+			TT_CHECK_MSG(t, has, "%s: %.12s has no line", c->name, s);
+		}
+		for (int i = 0; i < TT_EXAMPLES; i++)
+			TT_CHECK_MSG(t, c->examples[i] && !strncmp(c->examples[i], tt_arena_printf(t->arena, "titan %s", c->name), 6 + strlen(c->name)) &&
+				     strstr(b.s, c->examples[i]), "%s: example %d", c->name, i);
+		TT_CHECK_MSG(t, strstr(b.s, "titan config --doc"), "%s: where are the keys?", c->name);
+		check_run(t, tt_arena_printf(t->arena, "build/titan %s --help", c->name), 0, b.s);
+		tt_buf_fini(&b);
+	}
+}
+
+/* One line for each, and none without its reason. */
+static void warnings(tt_test *t)
+{
+	static const struct { const char *flag, *warning; } CASES[] = {
+		{ "--metrics.norm_groups=*norm*,nothing.*",
+		  "--metrics.norm_groups=*norm*,nothing.*: metrics.norm_groups[1]: pattern \"nothing.*\" matches no parameter" },
+		{ "--threads=4000", "--hardware.threads=4000: hardware.threads = 4000 is more than the " },
+		{ "--model.max_position_embeddings=127",
+		  "--model.max_position_embeddings=127: training.context_length = 128 is more than the model's max_position_embeddings, 127" },
+		{ "--model.rope_beta_fast=3", "--model.rope_beta_fast=3: model.rope_beta_fast has no effect: model.rope_scaling is llama3" },
+		{ "--model.max_position_embeddings=128", NULL },
+		{ "--metrics.norm_groups=*norm*", NULL },
+		{ "--model.rope_high_freq_factor=3", NULL },
+		{ "--threads=1", NULL },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++) {
+		/* Threads in number are only spoken of: the config command starts none. */
+		bool config = CASES[i].warning && strstr(CASES[i].flag, "threads");
+		const char *line = config ? tt_arena_printf(t->arena, "build/titan config configs/debug.toml %s", CASES[i].flag) :
+					    tt_arena_printf(t->arena, "build/titan train configs/debug.toml --job.dump_folder=%s --training.steps=1 "
+							    "--lr_scheduler.warmup_steps=0 '%s'", tt_test_path(t, "run"), CASES[i].flag);
+		tt_buf b = { 0 };
+		TT_CHECK_INT(t, shell(t, line, &b), 0);
+		const char *first = strstr(b.s, "warning: "), *again = first ? strstr(first + 1, "warning: ") : NULL;
+		const char *want = CASES[i].warning;
+		TT_CHECK_MSG(t, want ? first && !again && !strncmp(first + strlen("warning: "), want, strlen(want)) : !first, "%s: %s", CASES[i].flag, b.s);
+		tt_buf_fini(&b);
+	}
 }
 
 static void trains(tt_test *t)
@@ -82,6 +199,10 @@ static void adding_an_op(tt_test *t)
 
 const tt_case tt_suite_cli[] = {
 	{ "messages", messages, TT_TIER_QUICK },
+	{ "flags", flags, TT_TIER_QUICK },
+	{ "exit_codes", exit_codes, TT_TIER_QUICK },
+	{ "help", help, TT_TIER_QUICK },
+	{ "warnings", warnings, TT_TIER_QUICK },
 	{ "trains", trains, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },

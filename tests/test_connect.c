@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "tiny.h"
 
+#include "ckpt/ckpt.h"
+
 #include <glob.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -71,7 +73,7 @@ static void case_config_values(tt_test *t)
 static void case_config_errors(tt_test *t)
 {
 	static const struct { const char *text, *error; } E[] = {
-		{ "[model]\nflavor=\"bytes-5n\"\n" DATA, "unknown model.flavor \"bytes-5n\", did you mean \"bytes-5m\"?; there are: debugmodel, " },
+		{ "[model]\nflavor=\"bytes-5n\"\n" DATA, "c.toml:2:1: unknown model.flavor \"bytes-5n\", did you mean \"bytes-5m\"?; there are: debugmodel, " },
 		{ "[model]\nname=\"llama4\"\n" DATA, "model.name: no model is called \"llama4\" (there is: llama3)" },
 		{ "[model]\nvocab_size=100\n[data]\npaths=[\"/\"]\ntokenizer=\"bytes\"\n",
 		  "model.vocab_size is 100, tokenizer \"bytes\" has 256 ids (set model.vocab_size to at least that)" },
@@ -86,7 +88,7 @@ static void case_config_errors(tt_test *t)
 		  "c.toml:4:1: training.tokens_per_microbatch = 2048 is more than training.tokens_per_step = 1024" },
 		{ "[training]\nresidual_dtype=\"float32\"\n" DATA,
 		  "training.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")" },
-		{ "[training]\nloss_chunks=65\n" DATA, "training.loss_chunks 65 is over the limit of 64" },
+		{ "[training]\nloss_chunks=65\n" DATA, "c.toml:2:13: training.loss_chunks = 65 is out of range: 1 to 64" },
 		{ "[training]\ndtype=\"float64\"\n[debug]\nnumerics=\"exact\"\n" DATA,
 		  "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")" },
 		{ "[model]\nnum_attention_heads=6\nnum_key_value_heads=4\n" DATA, "num_key_value_heads" },
@@ -122,6 +124,129 @@ static void case_config_errors(tt_test *t)
 		s = tt_trainer_step(tr, &r);
 	TT_CHECK_FAILS(t, s, TT_ERR_STOP, "the text ends after");
 	tt_trainer_destroy(tr);
+}
+
+/* ---- the resolved config ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Keeps a config.json of 2 layers with `more` in it; its path. */
+static const char *hf_file(tt_test *t, const char *name, const char *more)
+{
+	const char *path = tt_test_path(t, name);
+	const char *text = tt_arena_printf(t->arena,
+		"{\"architectures\":[\"MistralForCausalLM\"],\"hidden_size\":32,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-6,"
+		"\"intermediate_size\":24,\"num_hidden_layers\":2,\"vocab_size\":300,\"max_position_embeddings\":4096,\"sliding_window\":99%s}", more);
+	TT_CHECK_OK(t, tt_file_write(path, text, strlen(text)));
+	return path;
+}
+
+#define YARN ",\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":512,\"truncate\":false,\"mscale\":0.9,\"mscale_all_dim\":0.3}"
+#define LLAMA3 ",\"rope_theta\":5e5,\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":7.3,\"low_freq_factor\":1.1,\"high_freq_factor\":3.7}"
+
+static bool same_model(tt_arena *a, const tt_llama_config *x, const tt_llama_config *y)
+{
+	double *fx = TT_NEWN(a, double, x->head_dim), *fy = TT_NEWN(a, double, y->head_dim), sx, sy;
+	tt_llama_config p = *x, q = *y;
+	tt_llama_inv_freq(x, 2048, fx, &sx);
+	tt_llama_inv_freq(y, 2048, fy, &sy);
+	if (x->head_dim != y->head_dim || memcmp(fx, fy, (size_t)(x->head_dim / 2) * sizeof *fx) || sx != sy)
+		return false;
+	/* Texts are compared by their content; the rotary numbers have been, by what is computed from them. */
+	bool texts = !strcmp(p.architecture, q.architecture) && !strcmp(p.dtype ? p.dtype : "", q.dtype ? q.dtype : "");
+	p.architecture = q.architecture = p.dtype = q.dtype = NULL;
+	p.rope = q.rope = (tt_rope_scaling){ 0 };
+	return texts && !memcmp(&p, &q, sizeof p);
+}
+
+/* What `titan config` prints gives the same run, quietly, prints as itself, and leaves nothing of the model open. */
+static void case_resolved(tt_test *t)
+{
+	const char *const texts[] = {
+		"",
+		"[model]\nflavor=\"8B\"\n",
+		"[model]\nflavor=\"bytes-5m\"\nhidden_size=128\nnum_attention_heads=4\n",
+		"[model]\nflavor=\"debugmodel\"\nrope_scaling=\"none\"\ntie_word_embeddings=true\nsliding_window=7\n",
+		"[model]\nflavor=\"debugmodel\"\nrope_scaling=\"yarn\"\nrope_factor=3.3\n",
+		tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\n", hf_file(t, "plain.json", ",\"tie_word_embeddings\":true")),
+		tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\n", hf_file(t, "yarn.json", YARN)),
+		tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\nrope_beta_fast=20.0\nrope_scaling=\"yarn\"\n", hf_file(t, "yarn2.json", YARN)),
+		tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\n", hf_file(t, "llama3.json", LLAMA3)),
+		tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\n", hf_file(t, "dynamic.json", ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.7}")),
+	};
+	for (int i = 0; i < TT_COUNT(texts); i++) {
+		const char *text = tt_arena_printf(t->arena, "%s" DATA, texts[i]);
+		tt_config *cfg, *fed, resolved, again;
+		tt_run_options o, p;
+		if (!TT_CHECK_OK(t, tt_config_load_text(t->arena, "c.toml", text, strlen(text), 0, NULL, &cfg)) || !TT_CHECK_OK(t, tt_config_resolve(t->arena, cfg, &resolved)) ||
+		    !TT_CHECK_OK(t, tt_run_options_from_config(t->arena, cfg, &o)))
+			continue;
+		tt_buf b = { 0 }, twice = { 0 };
+		tt_config_print(&resolved, &b);
+		if (TT_CHECK_OK(t, tt_config_load_text(t->arena, "printed", b.s, b.n, 0, NULL, &fed)) && TT_CHECK_OK(t, tt_config_resolve(t->arena, fed, &again)) &&
+		    TT_CHECK_OK(t, tt_run_options_from_config(t->arena, fed, &p))) {
+			TT_CHECK_MSG(t, same_model(t->arena, &o.model, &p.model), "another model comes of\n%s%s", text, b.s);
+			TT_CHECK_STR(t, p.config, o.config);
+			TT_CHECK_MSG(t, !fed->warnings.n && !again.warnings.n, "%s", fed->warnings.n ? fed->warnings.items[0] : again.warnings.items[0]);
+			tt_config_print(&again, &twice);
+			TT_CHECK_MSG(t, !strstr(twice.s, " # "), "fed back, something is still open:\n%s", twice.s);
+			TT_CHECK_STR(t, twice.s, o.config);
+		}
+		TT_CHECK(t, tt_config_hash(&resolved) == tt_config_hash(&again));
+		tt_buf_fini(&b);
+		tt_buf_fini(&twice);
+	}
+}
+
+static void prints(tt_test *t, const char *text, const char *line)
+{
+	tt_config *cfg, resolved;
+	tt_buf b = { 0 };
+	if (!TT_CHECK_OK(t, tt_config_load_text(t->arena, "c.toml", text, strlen(text), 0, NULL, &cfg)) || !TT_CHECK_OK(t, tt_config_resolve(t->arena, cfg, &resolved)))
+		return;
+	tt_config_print(&resolved, &b);
+	TT_CHECK_MSG(t, strstr(b.s, line), "no line \"%s\" in\n%s", line, b.s);
+	tt_buf_fini(&b);
+}
+
+static void case_resolved_lines(tt_test *t)
+{
+	const char *hf = tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\n", hf_file(t, "yarn.json", YARN));
+	prints(t, "", "\nvocab_size = 2048 # from flavor debugmodel\n");
+	prints(t, "", "\ntie_word_embeddings = false # from flavor debugmodel\n");
+	prints(t, "", "\nrope_scaling = \"llama3\" # from flavor debugmodel\n");
+	prints(t, "", "\nrope_beta_fast = 0.0\n"); /* llama3 reads none */
+	prints(t, "[model]\nvocab_size=256\n", "\nvocab_size = 256\n");
+	prints(t, "[model]\nhidden_size=128\n", "\nhead_dim = 8 # follows from other keys\n");
+	prints(t, "[model]\nhidden_size=128\n", "\nhidden_size = 128\n");
+	prints(t, hf, "\nrope_scaling = \"yarn\" # from model.hf_config\n");
+	prints(t, hf, "\nrope_factor = 8.0 # follows from other keys\n"); /* 4096 / 512 */
+	prints(t, hf, "\nrope_original_max_position_embeddings = 512 # from model.hf_config\n");
+	prints(t, hf, "\nsliding_window = 99 # from model.hf_config\n");
+	prints(t, hf, "\nrope_beta_slow = 1.0 # follows from other keys\n");
+}
+
+/* A kind of rotary scaling that the config chooses leaves nothing behind of the one that was there. */
+static void exports(tt_test *t, const char *text, const char *kind, const char *const *absent)
+{
+	tt_run_options o;
+	tt_buf b = { 0 };
+	if (!TT_CHECK_OK(t, options_of(t, text, &o)) || !TT_CHECK_OK(t, tt_ckpt_config_json(&o.model, "float32", NULL, &b)))
+		return;
+	TT_CHECK_MSG(t, strstr(b.s, tt_arena_printf(t->arena, "\"rope_type\": \"%s\"", kind)), "%s", b.s);
+	for (; *absent; absent++)
+		TT_CHECK_MSG(t, !strstr(b.s, *absent), "%s has a %s:\n%s", kind, *absent, b.s);
+	tt_buf_fini(&b);
+}
+
+static void case_rope_exports(tt_test *t)
+{
+	static const char *const no_llama3[] = { "low_freq_factor", "high_freq_factor", NULL };
+	static const char *const no_yarn[] = { "beta_", "attention_factor", "mscale", "truncate", NULL };
+	static const char *const neither[] = { "freq_factor", "beta_", "attention_factor", "mscale", "truncate", "original_max_position_embeddings", NULL };
+	exports(t, "[model]\nflavor=\"debugmodel\"\nrope_scaling=\"yarn\"\nrope_low_freq_factor=2.0\n" DATA, "yarn", no_llama3);
+	exports(t, "[model]\nflavor=\"debugmodel\"\nrope_beta_fast=4.0\n" DATA, "llama3", no_yarn);
+	exports(t, "[model]\nflavor=\"debugmodel\"\nrope_scaling=\"linear\"\n" DATA, "linear", neither);
+	exports(t, tt_arena_printf(t->arena, "[model]\nhf_config=\"%s\"\nrope_scaling=\"llama3\"\nrope_factor=2.0\nrope_low_freq_factor=1.0\nrope_high_freq_factor=4.0\n" DATA,
+				   hf_file(t, "yarn.json", YARN)), "llama3", no_yarn);
 }
 
 /* ---- dumps -------------------------------------------------------------------------------------------------------------------------------------------- */
@@ -182,6 +307,9 @@ const tt_case tt_suite_connect[] = {
 	{ "configs", case_configs, TT_TIER_QUICK },
 	{ "values", case_config_values, TT_TIER_QUICK },
 	{ "errors", case_config_errors, TT_TIER_QUICK },
+	{ "resolved", case_resolved, TT_TIER_QUICK },
+	{ "resolved_lines", case_resolved_lines, TT_TIER_QUICK },
+	{ "rope_exports", case_rope_exports, TT_TIER_QUICK },
 	{ "dumps", case_dumps, TT_TIER_QUICK },
 	{ 0 },
 };

@@ -120,17 +120,17 @@ static void refusals(tt_test *t)
 	refuses(t, ",\"pretraining_tp\":2", "pretraining_tp 2 is not supported");
 	refuses(t, ",\"quantization_config\":{\"bits\":4}", "quantization_config must be absent: quantized weights are not supported, is {\"bits\":4}");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"linear\"}", "rope_scaling.factor is missing, rope type linear needs it");
-	refuses(t, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", "factor 0.5 of rope type linear must be 1 or more");
+	refuses(t, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", "factor 0.5 of rope type linear must be from 1 to 1e+09");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":1}", "rope_scaling.high_freq_factor is missing");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,\"high_freq_factor\":1}", "low_freq_factor 4 must be positive and below high_freq_factor 1");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":3}", "beta_fast 1 must not be below beta_slow 3");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":128}",
 		"rope type yarn without a factor: max_position_embeddings 64 must not be below original_max_position_embeddings 128");
-	refuses(t, ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1e300}", "factor 1e+300 of rope type dynamic must be from 0 to 1e+09");
+	refuses(t, ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1e300}", "factor 1e+300 of rope type dynamic must be from 1 to 1e+09");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"mscale\":-3,\"mscale_all_dim\":1}", "mscale -3 of rope type yarn must be from 0");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"attention_factor\":1e40}", "attention_factor 1e+40 of rope type yarn must be from 0");
 	refuses(t, ",\"rope_scaling\":{\"type\":\"yarn\",\"truncate\":1}", "rope_scaling.truncate must be true or false, is 1");
-	refuses(t, ",\"rope_theta\":1", "rope_theta 1 must be above 1");
+	refuses(t, ",\"rope_theta\":1", "rope_theta 1 must be above 1 and finite");
 	refuses(t, ",\"rms_norm_eps\":\"1e-5\"", "rms_norm_eps must be a number, is \"1e-5\"");
 	refuses(t, ",\"rms_norm_eps\":0", "rms_norm_eps 0 must be between 0 and 1");
 	refuses(t, ",\"head_dim\":7", "head_dim 7 is odd");

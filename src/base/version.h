@@ -4,4 +4,11 @@
 
 #define TT_VERSION "0.1.0"
 
+/* What compiled it; clang's own text names it. */
+#ifdef __clang__
+#define TT_COMPILER __VERSION__
+#else
+#define TT_COMPILER "gcc " __VERSION__
+#endif
+
 #endif

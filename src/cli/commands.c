@@ -41,7 +41,10 @@ tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const ch
 	const char *path, **flags;
 	int n;
 	TT_TRY(split_args(a, argc, argv, &path, &n, &flags));
-	return tt_config_load(a, path ? path : fallback, n, flags, out);
+	tt_status s = tt_config_load(a, path ? path : fallback, n, flags, out);
+	if (s == TT_ERR_IO || s == TT_ERR_FORMAT)
+		TT_FAIL(TT_ERR_USAGE, "%s", tt_arena_strdup(a, tt_error_text()));
+	return s;
 }
 
 /* Set by the handler below, polled by the run: the one flag that a signal may write. */
@@ -72,45 +75,56 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 	return TT_OK;
 }
 
+/* Its warnings are the caller's: a run logs them itself. */
+static tt_status print_resolved(tt_arena *a, const tt_config *cfg, tt_config *out)
+{
+	tt_buf b = { 0 };
+	TT_TRY(tt_config_resolve(a, cfg, out));
+	tt_config_print(out, &b);
+	tt_cli_print(b.s);
+	tt_buf_fini(&b);
+	return TT_OK;
+}
+
 tt_status tt_cmd_train(int argc, const char *const *argv)
 {
 	tt_arena *a = tt_arena_create("cli");
 	double t0 = tt_now();
-	tt_config *cfg;
+	tt_config *cfg, resolved;
 	tt_run_summary sum;
 	tt_status s = tt_cli_config(a, argc, argv, NULL, &cfg);
 	if (s == TT_OK) {
 		tt_config_log_warnings(cfg);
-		if (cfg->job.print_config) {
-			tt_buf b = { 0 };
-			tt_config_print(cfg, &b);
-			tt_cli_print(b.s ? b.s : "");
-			tt_buf_fini(&b);
-		}
-		s = tt_cli_run(cfg, tt_now() - t0, false, &sum);
+		if (cfg->job.print_config)
+			s = print_resolved(a, cfg, &resolved);
 	}
+	if (s == TT_OK)
+		s = tt_cli_run(cfg, tt_now() - t0, false, &sum);
 	tt_arena_destroy(a);
 	return s;
+}
+
+static tt_status config(tt_arena *a, int argc, const char *const *argv)
+{
+	tt_config *cfg, resolved;
+	if (argc == 1 && !strcmp(argv[0], "--doc")) {
+		tt_buf b = { 0 };
+		tt_config_doc(&b);
+		tt_cli_print(b.s);
+		tt_buf_fini(&b);
+		return TT_OK;
+	}
+	TT_TRY(tt_cli_config(a, argc, argv, NULL, &cfg));
+	tt_config_log_warnings(cfg);
+	TT_TRY(print_resolved(a, cfg, &resolved));
+	tt_config_log_warnings(&resolved);
+	return TT_OK;
 }
 
 tt_status tt_cmd_config(int argc, const char *const *argv)
 {
 	tt_arena *a = tt_arena_create("cli");
-	tt_buf b = { 0 };
-	tt_status s = TT_OK;
-	if (argc == 1 && !strcmp(argv[0], "--doc")) {
-		tt_config_doc(&b);
-	} else {
-		tt_config *cfg;
-		s = tt_cli_config(a, argc, argv, NULL, &cfg);
-		if (s == TT_OK) {
-			tt_config_log_warnings(cfg);
-			tt_config_print(cfg, &b);
-		}
-	}
-	if (s == TT_OK && b.s)
-		tt_cli_print(b.s);
-	tt_buf_fini(&b);
+	tt_status s = config(a, argc, argv);
 	tt_arena_destroy(a);
 	return s;
 }

@@ -190,7 +190,7 @@ static void zsh(tt_arena *a, tt_buf *b)
 		int nu = tt_usage_split(a, c, u), nf = tt_usage_flags(a, c, f);
 		tt_buf_printf(b, "\t%s) own=(\n", c->name);
 		for (int i = 0; i < nf; i++)
-			zsh_flag(b, f[i].name, c->name, f[i].value, (value_kind){ f[i].words.items, f[i].words.n, false, f[i].file });
+			zsh_flag(b, f[i].name, f[i].doc, f[i].value, (value_kind){ f[i].words.items, f[i].words.n, false, f[i].file });
 		bool verbs = false;
 		for (int i = 0; i < nu; i++) {
 			if (u[i].verb)
@@ -241,7 +241,7 @@ static void fish(tt_arena *a, tt_buf *b)
 			if (u[i].verb)
 				tt_buf_printf(b, "complete -c titan -n '__fish_seen_subcommand_from %s' -a %s\n", c->name, u[i].verb);
 		for (int i = 0; i < nf; i++)
-			fish_flag(b, c->name, f[i].name + 2, c->name, f[i].value, (value_kind){ f[i].words.items, f[i].words.n, false, f[i].file });
+			fish_flag(b, c->name, f[i].name + 2, f[i].doc, f[i].value, (value_kind){ f[i].words.items, f[i].words.n, false, f[i].file });
 		if (tt_usage_takes_config(c))
 			tt_buf_printf(&config, "%s%s", config.n ? " " : "", c->name);
 	}

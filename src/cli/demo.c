@@ -162,8 +162,10 @@ static tt_status train_and_kill(const tt_config *cfg, double parse_seconds, bool
 		}
 		usleep(500);
 	}
-	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		TT_FAIL(TT_ERR_IO, "the first half of the demo ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+	if (status) /* the child has said why */
+		TT_FAIL(code == tt_cli_exit_code(TT_ERR_USAGE) ? TT_ERR_USAGE : code == tt_cli_exit_code(TT_ERR_STOP) ? TT_ERR_STOP : TT_ERR_IO,
+			"the first half of the demo ended with status %d", code ? code : 128 + WTERMSIG(status));
 	*killed = false;
 	return TT_OK;
 }

@@ -457,7 +457,6 @@ tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, 
 
 tt_status tt_cmd_diff(int argc, const char *const *argv)
 {
-	static const char *const flags[] = { "--all", "--limit" };
 	const char *runs[2] = { NULL, NULL };
 	int n = 0;
 	int64_t limit = 10;
@@ -469,10 +468,6 @@ tt_status tt_cmd_diff(int argc, const char *const *argv)
 			limit = strtoll(argv[i] + 8, &end, 10);
 			if (end == argv[i] + 8 || *end || limit < 0)
 				TT_FAIL(TT_ERR_USAGE, "%s: a number from 0 is needed", argv[i]);
-		} else if (!strncmp(argv[i], "--", 2)) {
-			const char *near = tt_nearest(argv[i], flags, TT_COUNT(flags));
-			TT_FAIL(TT_ERR_USAGE, "titan diff has no flag %s%s%s%s", argv[i], near ? ": did you mean " : " (titan diff --help)", near ? near : "",
-				near ? "?" : "");
 		} else {
 			if (n == 2)
 				TT_FAIL(TT_ERR_USAGE, "titan diff compares two runs, %s is a third", argv[i]);

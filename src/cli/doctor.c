@@ -36,11 +36,7 @@ static int libraries(tt_arena *a, library out[MAX_ROWS])
 	out[n++] = (library){ "jansson", jansson_version_str() };
 	out[n++] = (library){ "xxhash", tt_arena_printf(a, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100) };
 	out[n++] = (library){ "glibc", gnu_get_libc_version() };
-#ifdef __clang__
-	out[n++] = (library){ "compiler", __VERSION__ };
-#else
-	out[n++] = (library){ "compiler", "gcc " __VERSION__ };
-#endif
+	out[n++] = (library){ "compiler", TT_COMPILER };
 	return n;
 }
 

@@ -4,14 +4,6 @@
 
 #include "cli/cli.h"
 
-static void usage(FILE *f)
-{
-	tt_buf b = { 0 };
-	tt_cli_help(&b);
-	fputs(b.s, f);
-	tt_buf_fini(&b);
-}
-
 /* Prints what went wrong; the exit code. */
 static int finish(tt_status s)
 {
@@ -27,32 +19,50 @@ static int finish(tt_status s)
 	return tt_cli_exit_code(s);
 }
 
+/* There is no such command: is it an argument of one? */
+static int unknown(const char *word, const char *near)
+{
+	size_t n = strlen(word);
+	fprintf(stderr, "titan: no command is called \"%s\"", word);
+	if (near)
+		fprintf(stderr, ": did you mean %s?", near);
+	else if (n > 5 && !strcmp(word + n - 5, ".toml"))
+		fprintf(stderr, ": did you mean titan train %s?", word);
+	else if (word[0] == '-')
+		fprintf(stderr, ": the command comes first");
+	fprintf(stderr, " (titan --help lists them)\n");
+	return 2;
+}
+
+static int print(void (*fill)(tt_buf *b), FILE *f)
+{
+	tt_buf b = { 0 };
+	fill(&b);
+	fputs(b.s, f);
+	tt_buf_fini(&b);
+	return finish(TT_OK);
+}
+
 int main(int argc, char **argv)
 {
 	tt_thread_set(0, "main");
-	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		usage(argc < 2 ? stderr : stdout);
-		return argc < 2 ? 2 : 0;
+	if (argc < 2) {
+		print(tt_cli_help, stderr);
+		return 2;
 	}
 	const char *const *rest = (const char *const *)(argv + 2);
+	const char *near = NULL;
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return print(tt_cli_help, stdout);
+	if (!strcmp(argv[1], "--version"))
+		return print(tt_cli_version, stdout);
 	if (!strcmp(argv[1], "help"))
 		return finish(tt_cmd_help(argc - 2, rest));
-	const char *names[64] = { "help" };
-	int n = 1;
-	for (const tt_command *c = tt_commands; c->name; c++) {
-		TT_ASSERT(n < TT_COUNT(names));
-		names[n++] = c->name;
-		if (strcmp(c->name, argv[1]))
-			continue;
-		for (int i = 2; i < argc; i++)
-			if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-				printf("%s\n%s\n", c->usage, c->doc);
-				return 0;
-			}
-		return finish(c->run(argc - 2, rest));
-	}
-	const char *near = tt_nearest(argv[1], names, n);
-	fprintf(stderr, "titan: no command is called \"%s\"%s%s%s (titan --help lists them)\n", argv[1], near ? ": did you mean " : "", near ? near : "",
-		near ? "?" : "");
-	return 2;
+	const tt_command *c = tt_command_find(argv[1], &near);
+	if (!c)
+		return unknown(argv[1], near);
+	for (int i = 0; i < argc - 2; i++)
+		if (!strcmp(rest[i], "--help") || !strcmp(rest[i], "-h"))
+			return finish(tt_cmd_help(1, &c->name));
+	return finish(tt_command_run(c, argc - 2, rest));
 }

@@ -55,20 +55,17 @@ static tt_strings choices_of(tt_arena *a, const char *s, size_t n)
 int tt_usage_flags(tt_arena *a, const tt_command *c, tt_usage_flag *out)
 {
 	int n = 0;
-	for (const char *s = strstr(c->usage, "--"); s; s = strstr(s, "--")) {
-		size_t whole = strcspn(s, " ]"), name = strcspn(s, " ]=");
-		tt_usage_flag f = { .name = tt_arena_strndup(a, s, name), .value = s[name] == '=' };
-		if (f.value) {
-			f.words = choices_of(a, s + name + 1, whole - name - 1);
-			f.file = !strncmp(s + name + 1, "FILE", 4) || !strncmp(s + name + 1, "DIR", 3);
+	for (const tt_argument *arg = c->arguments; arg->name; arg++) {
+		if (strncmp(arg->name, "--", 2))
+			continue;
+		const char *value = strchr(arg->name, '=');
+		tt_usage_flag f = { .name = arg->name, .doc = arg->doc, .value = value != NULL };
+		if (value) {
+			f.name = tt_arena_strndup(a, arg->name, (size_t)(value - arg->name));
+			f.words = choices_of(a, value + 1, strlen(value + 1));
+			f.file = !strncmp(value + 1, "FILE", 4);
 		}
-		bool seen = false;
-		for (int i = 0; i < n; i++)
-			seen = seen || !strcmp(out[i].name, f.name);
-		TT_ASSERT(seen || n < TT_USAGE_FLAGS, "flags of %s", c->name);
-		if (!seen)
-			out[n++] = f;
-		s += whole;
+		out[n++] = f;
 	}
 	return n;
 }
@@ -160,7 +157,7 @@ static void config_flags(tt_buf *b)
 static void page_titan(tt_buf *b)
 {
 	heading(b, "titan", "1", "train language models");
-	tt_buf_str(b, ".SH SYNOPSIS\n.B titan\n.I command\n.RI [ arguments ]\n.PP\n.B titan help\n.RI [ command ]\n"
+	tt_buf_str(b, ".SH SYNOPSIS\n.B titan\n.I command\n.RI [ arguments ]\n.PP\n.B titan help\n.RI [ command ]\n.PP\n.B titan \\-\\-version\n"
 		      ".SH DESCRIPTION\nA run is one TOML file and flags that change single keys of it. "
 		      "Everything a run writes goes to the folder \\fBjob.dump_folder\\fR.\n.SH COMMANDS\n");
 	for (const tt_command *c = tt_commands; c->name; c++) {
@@ -189,89 +186,58 @@ static void page_command(tt_arena *a, const tt_command *c, tt_buf *b)
 	doc[0] = (char)toupper((unsigned char)doc[0]);
 	roff(b, doc);
 	tt_buf_str(b, ".\n");
-	tt_usage_flag f[TT_USAGE_FLAGS];
-	int nf = tt_usage_flags(a, c, f);
-	bool config = tt_usage_takes_config(c), lists = false;
-	for (int i = 0; i < nf; i++)
-		lists = lists || f[i].words.n;
-	if (lists || config)
-		tt_buf_str(b, ".SH FLAGS\n");
-	for (int i = 0; i < nf; i++) {
-		if (!f[i].words.n)
-			continue;
+	bool config = tt_usage_takes_config(c);
+	if (c->arguments[0].name || config)
+		tt_buf_str(b, ".SH ARGUMENTS\n");
+	for (const tt_argument *arg = c->arguments; arg->name; arg++) {
 		tt_buf_str(b, ".TP\n\\fB");
-		roff(b, f[i].name);
-		tt_buf_str(b, "=\\fIvalue\\fR\n");
-		for (int w = 0; w < f[i].words.n; w++)
-			tt_buf_printf(b, "%s\\fB%s\\fR", w == 0 ? "" : w + 1 == f[i].words.n ? " or " : ", ", f[i].words.items[w]);
-		tt_buf_str(b, ".\n");
+		roff(b, arg->name);
+		tt_buf_str(b, "\\fR\n");
+		roff_line(b, arg->doc);
 	}
 	if (config)
 		config_flags(b);
 	exit_status(b);
-	tt_buf_printf(b, ".SH SEE ALSO\n.BR titan (1)%s\n", config ? ",\n.BR titan.toml (5)" : "");
+	tt_buf_str(b, ".SH EXAMPLES\n.nf\n");
+	for (int i = 0; i < TT_EXAMPLES; i++)
+		roff_line(b, c->examples[i]);
+	tt_buf_printf(b, ".fi\n.SH SEE ALSO\n.BR titan (1)%s\n", config ? ",\n.BR titan.toml (5)" : "");
 }
 
-static void page_keys(tt_buf *b, const tt_key *keys, int n, const char *section, const void *defaults)
+static void page_group(void *ctx, const tt_key_group *g)
 {
-	for (int i = 0; i < n; i++) {
-		const tt_key *k = &keys[i];
-		tt_buf value = { 0 }, range = { 0 };
-		tt_key_print_value(k, defaults, &value);
-		tt_key_print_range(k, &range);
+	tt_buf *b = ctx;
+	if (g->tables) {
+		tt_buf_printf(b, ".SS \"Each [[%s]]\"\n", g->tables->full);
+	} else {
+		tt_buf_printf(b, ".SH \"[%s]\"\n", g->section->name);
+		roff_line(b, g->section->doc);
+	}
+	for (int i = 0; i < g->n; i++) {
+		const tt_key *k = &g->keys[i];
+		tt_buf value = { 0 }, takes = { 0 };
+		tt_key_print_value(k, g->defaults, &value);
+		tt_key_print_takes(k, &takes);
 		tt_buf_str(b, ".TP\n\\fB");
-		if (section)
-			tt_buf_printf(b, "%s.", section);
-		roff(b, k->name);
+		roff(b, g->tables ? k->name : k->full);
 		tt_buf_str(b, "\\fR = ");
-		roff(b, value.s ? value.s : "");
-		tt_buf_str(b, "\n");
+		roff_line(b, value.s);
 		roff_line(b, k->doc);
 		tt_buf_str(b, "Takes ");
-		roff(b, tt_key_type_name(k));
-		if (range.n) {
-			tt_buf_str(b, k->type == TT_KEY_STRINGS ? " " : ": ");
-			roff(b, range.s);
-		}
-		if (k->why) {
-			tt_buf_str(b, k->type == TT_KEY_INT ? "; " : "; only the default: ");
-			roff(b, k->why);
-		}
+		roff(b, takes.s);
 		tt_buf_str(b, ".\n");
 		tt_buf_fini(&value);
-		tt_buf_fini(&range);
+		tt_buf_fini(&takes);
 	}
 }
 
-static void page_config(tt_arena *a, tt_buf *b)
+static void page_config(tt_buf *b)
 {
-	tt_config *defaults = TT_NEW(a, tt_config);
-	for (int i = 0; i < tt_keys_n; i++)
-		tt_key_set_default(&tt_keys[i], defaults);
 	heading(b, "titan.toml", "5", "config of a training run");
 	tt_buf_str(b, ".SH DESCRIPTION\nA config is a TOML 1.0 file. Every key is also a flag, \\fB\\-\\-training.steps=20\\fR; flags stand above the file. "
-		      "An unknown key, a wrong type or a value out of range is an error that names file, line and column; a key without effect is a warning.\n"
-		      ".PP\n\\fBtitan config\\fR \\fIfile\\fR prints all keys as resolved. Below, each key stands with its default.\n");
-	int row = 0;
-	for (int s = 0; s < tt_key_sections_n; s++) {
-		const char *section = tt_key_sections[s].name;
-		tt_buf_printf(b, ".SH \"[%s]\"\n", section);
-		roff_line(b, tt_key_sections[s].doc);
-		int first = row;
-		while (row < tt_keys_n && !strcmp(tt_keys[row].section, section))
-			row++;
-		page_keys(b, &tt_keys[first], row - first, section, defaults);
-		for (int i = first; i < row; i++) {
-			const tt_key *k = &tt_keys[i];
-			if (k->type != TT_KEY_TABLES)
-				continue;
-			void *entry = tt_arena_alloc(a, k->sub_size);
-			for (int j = 0; j < k->sub_n; j++)
-				tt_key_set_default(&k->sub[j], entry);
-			tt_buf_printf(b, ".SS \"Each [[%s]]\"\n", k->full);
-			page_keys(b, k->sub, k->sub_n, NULL, entry);
-		}
-	}
+		      "An unknown key, a wrong type or a value out of range is an error that names the flag, or file, line and column; a key without effect is a warning.\n"
+		      ".PP\n\\fBtitan config\\fR \\fIfile\\fR prints all keys as resolved, with what a flavor or a Hugging Face config says filled in and marked. Below, each key stands with its default.\n");
+	tt_key_walk(page_group, b);
 	tt_buf_str(b, ".SH SEE ALSO\n.BR titan (1),\n.BR titan\\-config (1)\n");
 }
 
@@ -291,7 +257,7 @@ static tt_status page(tt_arena *a, const char *name, tt_buf *b)
 		return TT_OK;
 	}
 	if (!strcmp(name, "titan.toml") || !strcmp(name, "titan.toml.5")) {
-		page_config(a, b);
+		page_config(b);
 		return TT_OK;
 	}
 	for (const tt_command *c = tt_commands; c->name; c++)
@@ -321,17 +287,12 @@ static tt_status help(tt_arena *a, int argc, const char *const *argv, tt_buf *b)
 	} else if (!strncmp(what, "--completion=", 13)) {
 		return tt_completion(value, b);
 	} else {
-		const char *names[64];
-		int n = 0;
-		for (const tt_command *c = tt_commands; c->name; c++) {
-			TT_ASSERT(n < TT_COUNT(names));
-			names[n++] = c->name;
-			if (!strcmp(c->name, what)) {
-				tt_buf_printf(b, "%s\n%s\n", c->usage, c->doc);
-				return TT_OK;
-			}
+		const char *near;
+		const tt_command *c = tt_command_find(what, &near);
+		if (c) {
+			tt_command_help(c, b);
+			return TT_OK;
 		}
-		const char *near = tt_nearest(what, names, n);
 		TT_FAIL(TT_ERR_USAGE, "titan help takes a command, --doc, --man[=PAGE] or --completion=bash|zsh|fish, got \"%s\"%s%s%s", what,
 			near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 	}

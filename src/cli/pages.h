@@ -11,13 +11,14 @@ typedef struct tt_usage {
 	const char *text; /* whole: "titan ckpt verify DIR" */
 	const char *verb; /* "verify"; NULL: none */
 } tt_usage;
-enum { TT_USAGES = 8, TT_USAGE_FLAGS = 16, TT_USAGE_WORDS = 12 };
+enum { TT_USAGES = 8, TT_USAGE_FLAGS = TT_ARGUMENTS, TT_USAGE_WORDS = 12 };
 /* Usages of a command, at most TT_USAGES. */
 int tt_usage_split(tt_arena *a, const tt_command *c, tt_usage *out);
 
-/* A flag that only this command has, out of its usage: "[--x=step|tokens|time]". */
+/* A flag that only this command has, out of its arguments: "--x=step|tokens|time". */
 typedef struct tt_usage_flag {
 	const char *name;  /* "--x" */
+	const char *doc;
 	bool value;        /* takes =VALUE */
 	bool file;         /* VALUE is a file, by its name: FILE.svg, DIR */
 	tt_strings words;  /* step, tokens, time; none: free */

@@ -23,7 +23,6 @@ static const char *value_of(const char *arg, const char *flag)
 static tt_status parse_flag(tt_arena *a, const char *arg, plot_args *out)
 {
 	static const char *const words[] = { "step", "tokens", "time" };
-	static const char *const flags[] = { "--out", "--x", "--metric", "--smooth", "--log" };
 	const char *v;
 	if (!strcmp(arg, "--log")) {
 		out->plot.log = true;
@@ -58,9 +57,7 @@ static tt_status parse_flag(tt_arena *a, const char *arg, plot_args *out)
 				break;
 		}
 	} else {
-		const char *name = tt_arena_strndup(a, arg, strcspn(arg, "=")), *near = tt_nearest(name, flags, TT_COUNT(flags));
-		TT_FAIL(TT_ERR_USAGE, "titan plot has no flag %s%s%s%s", name, near ? ": did you mean " : " (titan plot --help lists them)", near ? near : "",
-			near ? "?" : "");
+		TT_FAIL(TT_ERR_USAGE, "titan plot has no flag %s", arg);
 	}
 	return TT_OK;
 }

@@ -1,18 +1,62 @@
-/* table.c: the commands. Help, exit codes and docs/cli.md follow from it. */
-#include "cli/cli.h"
+/* table.c: the commands. Help, exit codes, docs/cli.md, manual pages and completions follow from it. */
+#include "base/version.h"
+#include "cli/pages.h"
+#include "kernels/kernels.h"
+
+#define CONFIG_ARGUMENT { "CONFIG", "a TOML file (configs/ has examples); without one, all keys have their defaults" }
 
 const tt_command tt_commands[] = {
-	{ "train", "titan train CONFIG [FLAGS]", "train as the config says", tt_cmd_train },
-	{ "demo", "titan demo [CONFIG] [FLAGS]", "train on the C headers of this machine, then compare with gzip and xz on held-out ones", tt_cmd_demo },
-	{ "config", "titan config [CONFIG] [FLAGS] | titan config --doc", "print the resolved config, or the reference of all keys", tt_cmd_config },
-	{ "plot", "titan plot RUN... [--out=FILE.svg] [--x=step|tokens|time] [--metric=loss,tokens_per_s] [--smooth=N] [--log]", "draw curves of runs' metrics.jsonl, overlaid, as SVG", tt_cmd_plot },
-	{ "doctor", "titan doctor [CONFIG] [--json] [--measure] [FLAGS]", "processor, kernels, measured peaks and libraries, and limits of this machine that will hurt a run, each with its remedy; exits with 0 whatever it finds", tt_cmd_doctor },
+	{ "train", "titan train CONFIG [FLAGS]", "train as the config says", tt_cmd_train, { CONFIG_ARGUMENT },
+	  { "titan train configs/debug.toml", "titan train configs/demo.toml --training.steps=1000 --dump=memory" } },
+	{ "demo", "titan demo [CONFIG] [FLAGS]", "train on the C headers of this machine, then compare with gzip and xz on held-out ones", tt_cmd_demo,
+	  { { "CONFIG", "a TOML file instead of configs/demo.toml" } }, { "titan demo", "titan demo --training.steps=100 --job.dump_folder=/tmp/demo" } },
+	{ "config", "titan config [CONFIG] [FLAGS] | titan config --doc", "print the resolved config, or the reference of all keys", tt_cmd_config,
+	  { CONFIG_ARGUMENT, { "--doc", "print the reference of all keys, in Markdown" } },
+	  { "titan config configs/debug.toml > whole.toml", "titan config --model.flavor=8B" } },
+	{ "plot", "titan plot RUN... [--out=FILE.svg] [--x=step|tokens|time] [--metric=loss,tokens_per_s] [--smooth=N] [--log]",
+	  "draw curves of runs' metrics.jsonl, overlaid, as SVG", tt_cmd_plot,
+	  { { "RUN...", "folders of runs (job.dump_folder), or their metrics.jsonl" },
+	    { "--out=FILE.svg", "where to; `-` is the standard output; plot.svg if not given" },
+	    { "--x=step|tokens|time", "what lies along the axis; step if not given" },
+	    { "--metric=loss,tokens_per_s", "names of numbers in metrics.jsonl, one plot each; these two if not given" },
+	    { "--smooth=N", "mean over N steps" },
+	    { "--log", "logarithmic axis upwards" } },
+	  { "titan plot outputs", "titan plot a b --metric=loss,grad_norm --x=tokens --smooth=20 --out=both.svg" } },
+	{ "doctor", "titan doctor [CONFIG] [--json] [--measure] [FLAGS]",
+	  "processor, kernels, measured peaks and libraries, and limits of this machine that will hurt a run, each with its remedy; exits with 0 whatever it finds",
+	  tt_cmd_doctor,
+	  { CONFIG_ARGUMENT, { "--json", "print JSON" }, { "--measure", "measure peaks again, also if they are cached" } },
+	  { "titan doctor", "titan doctor run.toml --measure --json" } },
 	{ "ckpt", "titan ckpt inspect DIR [--hash] | verify DIR | export DIR OUT [--dtype=float32|bfloat16|float16|imported]",
-	  "look into a checkpoint, check every byte of it, write it as a plain Hugging Face folder", tt_cmd_ckpt },
-	{ "diff", "titan diff RUN_A RUN_B [--all] [--limit=N]", "the first value, op and step at which two runs part, from what debug.record_hashes wrote; exit code 0 equal, 1 different", tt_cmd_diff },
-	{ "ops", "titan ops", "print the op table", tt_cmd_ops },
-	{ NULL, NULL, NULL, NULL },
+	  "look into a checkpoint, check every byte of it, write it as a plain Hugging Face folder", tt_cmd_ckpt,
+	  { { "DIR", "a checkpoint, a folder of them (the latest is taken, verify takes all), or a Hugging Face folder" },
+	    { "OUT", "the folder to write" },
+	    { "--hash", "inspect: a hash of every tensor's bytes too" },
+	    { "--dtype=float32|bfloat16|float16|imported", "export: of the tensors; `imported`, the default: as they came" } },
+	  { "titan ckpt verify outputs/checkpoint", "titan ckpt export outputs/checkpoint model --dtype=bfloat16" } },
+	{ "diff", "titan diff RUN_A RUN_B [--all] [--limit=N]",
+	  "the first value, op and step at which two runs part, from what debug.record_hashes wrote; exit code 0 equal, 1 different", tt_cmd_diff,
+	  { { "RUN_A, RUN_B", "folders of runs (job.dump_folder), or their hashes.bin" },
+	    { "--all", "list all values that differ" },
+	    { "--limit=N", "list at most N values that differ; 10 if not given" } },
+	  { "titan diff a b", "titan diff a/hashes.bin b/hashes.bin --limit=3" } },
+	{ "ops", "titan ops", "print the op table", tt_cmd_ops, { { 0 } }, { "titan ops", "titan ops | grep attention" } },
+	{ 0 },
 };
+
+const tt_command *tt_command_find(const char *name, const char **near)
+{
+	const char *names[64] = { "help", "--help", "--version" };
+	int n = 3;
+	for (const tt_command *c = tt_commands; c->name; c++) {
+		if (!strcmp(c->name, name))
+			return c;
+		TT_ASSERT(n < TT_COUNT(names), "%d commands", n);
+		names[n++] = c->name;
+	}
+	*near = tt_nearest(name, names, n);
+	return NULL;
+}
 
 /* Flags that everybody types have a short spelling. */
 const tt_short_flag tt_short_flags[] = {
@@ -25,7 +69,10 @@ const tt_short_flag tt_short_flags[] = {
 };
 
 const tt_exit_code tt_exit_codes[] = {
-	{ 0, "done" }, { 1, "failed" }, { 2, "wrong usage or config" }, { 3, "stopped when asked to" },
+	{ 0, "done" },
+	{ 1, "failed: a file, the data, memory, a number that is not finite" },
+	{ 2, "the command line or the config is wrong; a config file that is not there, or is no TOML, counts as wrong" },
+	{ 3, "stopped when asked to, by a signal" },
 	{ 0, NULL },
 };
 
@@ -49,18 +96,59 @@ int tt_cli_exit_code(tt_status s)
 	return 1;
 }
 
+static void short_flags(tt_buf *b)
+{
+	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
+		tt_buf_printf(b, "  %-12s for %-20s %s\n", f->shorthand, f->key, f->doc);
+}
+
 void tt_cli_help(tt_buf *b)
 {
 	tt_buf_str(b, "titan: train language models\n\n");
 	for (const tt_command *c = tt_commands; c->name; c++)
 		tt_buf_printf(b, "  %-52s %s\n", c->usage, c->doc);
-	tt_buf_str(b, "\nFLAGS are --section.key=value for any config key (titan config --doc lists them), or in short\n\n");
-	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
-		tt_buf_printf(b, "  %-12s for %-20s %s\n", f->shorthand, f->key, f->doc);
-	tt_buf_str(b, "\nExit codes:");
+	tt_buf_str(b, "\ntitan COMMAND --help says more of one, titan --version what this is.\n"
+		      "FLAGS are --section.key=value for any config key (titan config --doc lists them), or in short\n\n");
+	short_flags(b);
+	tt_buf_str(b, "\nExit codes\n\n");
 	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
-		tt_buf_printf(b, "%s %d %s", e == tt_exit_codes ? "" : ",", e->code, e->doc);
-	tt_buf_str(b, ".\n");
+		tt_buf_printf(b, "  %d  %s\n", e->code, e->doc);
+}
+
+/* The arguments of a command that are flags, or those that are none. */
+static void arguments(const tt_command *c, bool flags, tt_buf *b)
+{
+	for (const tt_argument *arg = c->arguments; arg->name; arg++)
+		if (flags == !strncmp(arg->name, "--", 2)) /* what is too long for its column stands on a line of its own */
+			tt_buf_printf(b, "  %-28s%s%s\n", arg->name, strlen(arg->name) > 28 ? "\n                               " : " ", arg->doc);
+}
+
+void tt_command_help(const tt_command *c, tt_buf *b)
+{
+	tt_arena *a = tt_arena_create("help");
+	tt_usage u[TT_USAGES];
+	int n = tt_usage_split(a, c, u);
+	bool config = tt_usage_takes_config(c);
+	for (int i = 0; i < n; i++)
+		tt_buf_printf(b, "%s\n", u[i].text);
+	tt_buf_printf(b, "\n  %s\n\n", c->doc);
+	arguments(c, false, b);
+	arguments(c, true, b);
+	if (config) {
+		tt_buf_printf(b, "  %-28s %s\n", "--section.key=value", "any key of the config, above the file; the last of a key wins; in short:");
+		short_flags(b);
+	}
+	tt_buf_printf(b, "%sExamples\n\n", c->arguments[0].name || config ? "\n" : "");
+	for (int i = 0; i < TT_EXAMPLES; i++)
+		tt_buf_printf(b, "  %s\n", c->examples[i]);
+	tt_buf_str(b, "\nAll config keys: titan config --doc, docs/config.md, man titan.toml\n");
+	tt_arena_destroy(a);
+}
+
+void tt_cli_version(tt_buf *b)
+{
+	tt_buf_printf(b, "titan %s\ncompiled by %s\nkernel sets %s; this machine runs %s\n", TT_VERSION, TT_COMPILER, tt_kernel_sets(),
+		      tt_isa_name(tt_isa_detect()));
 }
 
 void tt_cli_doc(tt_buf *b)
@@ -72,10 +160,11 @@ void tt_cli_doc(tt_buf *b)
 			tt_buf_printf(b, "%s%c", *s == '|' ? "\\" : "", *s);
 		tt_buf_printf(b, "` | %s |\n", c->doc);
 	}
+	tt_buf_str(b, "\n`titan COMMAND --help` prints arguments, flags and examples, `titan --version` the version, the compiler and the kernel sets.\n");
 	tt_buf_str(b, "\n`FLAGS` are `--section.key=value` for any key of [config.md](config.md); the last one wins. In short:\n\n| flag | for | |\n|---|---|---|\n");
 	for (const tt_short_flag *f = tt_short_flags; f->shorthand; f++)
 		tt_buf_printf(b, "| `%s` | `%s` | %s |\n", f->shorthand, f->key, f->doc);
-	tt_buf_str(b, "\n| exit code | |\n|---|---|\n");
+	tt_buf_str(b, "\n| exit code | means |\n|---|---|\n");
 	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
 		tt_buf_printf(b, "| %d | %s |\n", e->code, e->doc);
 	tt_buf_str(b, "\nErrors go to standard error in one line; with `TITAN_TRAIL` in the environment, the source lines they passed follow.\n");

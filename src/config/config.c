@@ -204,11 +204,22 @@ static tt_status flag_value(loader *l, const tt_key *k, const char *flag, const 
 	return TT_OK;
 }
 
+/* No section: is it a key's name alone? */
+static tt_status fail_no_flag(loader *l, const char *flag)
+{
+	const char *name = flag + strspn(flag, "-");
+	const char *near = nearest_key(l->arena, "", tt_arena_strndup(l->arena, name, strcspn(name, "=")));
+	if (near != NULL)
+		TT_FAIL(TT_ERR_USAGE, "%s: a config flag looks like --section.key=value; did you mean --%s%s?", flag, near,
+			name + strcspn(name, "="));
+	TT_FAIL(TT_ERR_USAGE, "%s: a config flag looks like --section.key=value (`titan config --doc` lists all keys)", flag);
+}
+
 static tt_status load_flag(loader *l, const char *flag)
 {
 	const char *dot = strchr(flag, '.'), *equals = strchr(flag, '=');
 	if (strncmp(flag, "--", 2) != 0 || dot == NULL || (equals != NULL && dot > equals))
-		TT_FAIL(TT_ERR_USAGE, "%s: a config flag looks like --section.key=value", flag);
+		return fail_no_flag(l, flag);
 	/* A config that holds anything else could not be printed, nor kept in a checkpoint. */
 	if (!tt_toml_is_utf8(flag, strlen(flag)))
 		TT_FAIL(TT_ERR_USAGE, "%s: the flag is not valid UTF-8", flag);
@@ -278,6 +289,33 @@ const char *tt_config_source(const tt_config *cfg, const char *key)
 		if (strcmp(tt_keys[i].full, key) == 0)
 			return cfg->sources[i];
 	tt_panic(__FILE__, __LINE__, "no config key %s", key);
+}
+
+static bool by_flag(const char *source) { return source != NULL && strncmp(source, "--", 2) == 0; }
+
+const char *tt_config_at(tt_arena *a, const tt_config *cfg, const char *key, const char *other)
+{
+	const char *source = tt_config_source(cfg, key), *second = other == NULL ? NULL : tt_config_source(cfg, other);
+	if (source == NULL || (by_flag(second) && !by_flag(source)))
+		source = second;
+	return source == NULL ? "" : tt_arena_printf(a, "%s: ", source);
+}
+
+const char *tt_config_flags(tt_arena *a, const tt_config *cfg, const char *section)
+{
+	const char *flags = "";
+	for (int i = 0; i < tt_keys_n; i++)
+		if (strcmp(tt_keys[i].section, section) == 0 && by_flag(cfg->sources[i]))
+			flags = tt_arena_printf(a, "%s%s%s", flags, flags[0] != '\0' ? " " : "", cfg->sources[i]);
+	return flags;
+}
+
+void tt_config_note(tt_arena *a, tt_config *now, const tt_config *was, const char *note)
+{
+	const char **notes = TT_NEWN(a, const char *, tt_keys_n);
+	for (int i = 0; i < tt_keys_n; i++)
+		notes[i] = !tt_key_same(&tt_keys[i], now, was) ? note : now->notes != NULL ? now->notes[i] : NULL;
+	now->notes = notes;
 }
 
 void tt_config_log_warnings(const tt_config *cfg)

@@ -54,6 +54,8 @@ typedef struct tt_config {
 	tt_strings warnings;
 	/* By row of keys.def: where the value was set ("f.toml:3:1", "--training.steps=5"); NULL for a default. */
 	const char *const *sources;
+	/* By row: a comment for the printed config, NULL for none; tt_config_note makes them. */
+	const char *const *notes;
 } tt_config;
 
 #undef TT_SECTION
@@ -82,9 +84,16 @@ tt_status tt_config_load_text(tt_arena *a, const char *name, const char *text, s
 			      const char *const *flags, tt_config **out) TT_CHECKED;
 /* Where "section.key" was set; NULL if it has its default. The key must exist. */
 const char *tt_config_source(const tt_config *cfg, const char *key);
+/* Where a message about two keys stands: "--training.steps=5: ". A flag comes before a file, `key` before `other` (which may be
+ * NULL); "" if neither was set. */
+const char *tt_config_at(tt_arena *a, const tt_config *cfg, const char *key, const char *other);
+/* The flags that set keys of a section, blanks between; "" if there is none. */
+const char *tt_config_flags(tt_arena *a, const tt_config *cfg, const char *section);
 /* Logs each warning at level WARN. */
 void tt_config_log_warnings(const tt_config *cfg);
-/* All keys and values as TOML that loads back to the same config. */
+/* Gives each value of `now` that differs from its value in `was` a comment. */
+void tt_config_note(tt_arena *a, tt_config *now, const tt_config *was, const char *note);
+/* All keys and values as TOML that loads back to the same config, with the notes as comments. */
 void tt_config_print(const tt_config *cfg, tt_buf *b);
 /* Of all keys and values; equal configs have equal hashes, wherever their values were set. */
 uint64_t tt_config_hash(const tt_config *cfg);

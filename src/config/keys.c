@@ -219,6 +219,17 @@ void tt_key_print_value(const tt_key *k, const void *base, tt_buf *b)
 	}
 }
 
+bool tt_key_same(const tt_key *k, const void *x, const void *y)
+{
+	tt_buf a = {0}, b = {0};
+	tt_key_print_value(k, x, &a);
+	tt_key_print_value(k, y, &b);
+	bool same = strcmp(a.s, b.s) == 0;
+	tt_buf_fini(&a);
+	tt_buf_fini(&b);
+	return same;
+}
+
 static void print_words(tt_buf *b, const tt_choices *c)
 {
 	for (int i = 0; i < c->n; i++) {
@@ -232,24 +243,18 @@ void tt_key_print_range(const tt_key *k, tt_buf *b)
 	if (k->type == TT_KEY_INT) {
 		if (k->i_least == k->i_most)
 			tt_buf_printf(b, "%lld only", (long long)k->i_least);
-		else if (k->i_most >= INT32_MAX)
+		else if (k->i_most == INT64_MAX) /* no integer is above it */
 			tt_buf_printf(b, "at least %lld", (long long)k->i_least);
 		else
 			tt_buf_printf(b, "%lld to %lld", (long long)k->i_least, (long long)k->i_most);
 		if (k->def.i < k->i_least || k->def.i > k->i_most)
 			tt_buf_printf(b, " (or %lld)", (long long)k->def.i);
 	} else if (k->type == TT_KEY_FLOAT) {
-		if (isinf(k->f_most)) {
-			tt_buf_str(b, k->f_open == '[' ? "at least " : "above ");
-			print_float(b, k->f_least);
-			tt_buf_str(b, k->f_close == ']' ? ", or inf" : "");
-		} else {
-			tt_buf_printf(b, "in %c", k->f_open);
-			print_float(b, k->f_least);
-			tt_buf_str(b, ", ");
-			print_float(b, k->f_most);
-			tt_buf_printf(b, "%c", k->f_close);
-		}
+		tt_buf_printf(b, "in %c", k->f_open);
+		print_float(b, k->f_least);
+		tt_buf_str(b, ", ");
+		print_float(b, k->f_most);
+		tt_buf_printf(b, "%c", k->f_close);
 		if (k->def.f < k->f_least || (k->def.f == k->f_least && k->f_open == '(')) {
 			tt_buf_str(b, " (or ");
 			print_float(b, k->def.f);
@@ -259,6 +264,45 @@ void tt_key_print_range(const tt_key *k, tt_buf *b)
 		tt_buf_str(b, k->type == TT_KEY_STRINGS ? "of " : "");
 		print_words(b, &k->choices);
 	}
+}
+
+void tt_key_print_takes(const tt_key *k, tt_buf *b)
+{
+	tt_buf range = {0};
+	tt_buf_str(b, tt_key_type_name(k));
+	tt_key_print_range(k, &range);
+	if (range.n > 0)
+		tt_buf_printf(b, "%s%s", k->type == TT_KEY_STRINGS ? " " : ": ", range.s);
+	tt_buf_fini(&range);
+	if (k->why != NULL)
+		tt_buf_printf(b, "; %s%s", k->type == TT_KEY_INT ? "" : "only the default: ", k->why);
+}
+
+void tt_key_walk(void (*visit)(void *ctx, const tt_key_group *g), void *ctx)
+{
+	tt_arena *a = tt_arena_create("keys");
+	tt_config *defaults = TT_NEW(a, tt_config);
+	for (int i = 0; i < tt_keys_n; i++)
+		tt_key_set_default(&tt_keys[i], defaults);
+	int row = 0;
+	for (int s = 0; s < tt_key_sections_n; s++) {
+		const tt_key_section *section = &tt_key_sections[s];
+		int first = row;
+		while (row < tt_keys_n && strcmp(tt_keys[row].section, section->name) == 0)
+			row++;
+		visit(ctx, &(tt_key_group){section, NULL, &tt_keys[first], row - first, defaults});
+		for (int i = first; i < row; i++) {
+			const tt_key *k = &tt_keys[i];
+			if (k->type != TT_KEY_TABLES)
+				continue;
+			void *entry = tt_arena_alloc(a, k->sub_size);
+			for (int j = 0; j < k->sub_n; j++)
+				tt_key_set_default(&k->sub[j], entry);
+			visit(ctx, &(tt_key_group){section, k, k->sub, k->sub_n, entry});
+		}
+	}
+	TT_ASSERT(row == tt_keys_n, "keys.def: section %s stands in two places", tt_keys[row].section);
+	tt_arena_destroy(a);
 }
 
 const char *tt_key_type_name(const tt_key *k)

@@ -60,8 +60,20 @@ void tt_key_set_default(const tt_key *k, void *base);
 tt_status tt_key_set(tt_arena *a, const tt_key *k, void *base, const tt_toml_node *v, const char *where,
 		     const char *label) TT_CHECKED;
 void tt_key_print_value(const tt_key *k, const void *base, tt_buf *b); /* as TOML */
-void tt_key_print_range(const tt_key *k, tt_buf *b);                   /* "at least 1", "\"a\", \"b\""; nothing if free */
+bool tt_key_same(const tt_key *k, const void *x, const void *y);
+void tt_key_print_range(const tt_key *k, tt_buf *b);                   /* "1 to 64", "\"a\", \"b\""; nothing if free */
+void tt_key_print_takes(const tt_key *k, tt_buf *b);                   /* type, range, and why: "an integer: 1 to 64" */
 const char *tt_key_type_name(const tt_key *k);                         /* "an integer" */
+/* All keys as the reference shows them: the rows of each section, then those of each array of tables in it, whose row is
+ * `tables` (else NULL). `defaults` are what the rows' offsets point into. */
+typedef struct tt_key_group {
+	const tt_key_section *section;
+	const tt_key *tables;
+	const tt_key *keys;
+	int n;
+	const void *defaults;
+} tt_key_group;
+void tt_key_walk(void (*visit)(void *ctx, const tt_key_group *g), void *ctx);
 /* A word of the user's, fit for a message: short, quoted if asked or if it holds anything odd. */
 const char *tt_key_shown(tt_arena *a, const char *s, bool quoted);
 /* "file:line:column" of a value, or of its key. */

@@ -123,17 +123,6 @@ static bool always(const tt_config *c)
 	(void)c;
 	return true;
 }
-static bool rope_is(const tt_config *c, unsigned kinds)
-{
-	return c->model.rope_scaling == TT_CFG_ROPE_AUTO || (kinds >> c->model.rope_scaling & 1u) != 0;
-}
-static bool rope_unscaled(const tt_config *c) { return !rope_is(c, ~(1u << TT_CFG_ROPE_NONE)); }
-static bool rope_not_original(const tt_config *c)
-{
-	return !rope_is(c, 1u << TT_CFG_ROPE_DYNAMIC | 1u << TT_CFG_ROPE_LLAMA3 | 1u << TT_CFG_ROPE_YARN);
-}
-static bool rope_not_llama3(const tt_config *c) { return !rope_is(c, 1u << TT_CFG_ROPE_LLAMA3); }
-static bool rope_not_yarn(const tt_config *c) { return !rope_is(c, 1u << TT_CFG_ROPE_YARN); }
 
 typedef struct effect_rule {
 	const char *keys;                   /* pattern over "section.key" */
@@ -156,11 +145,6 @@ static const effect_rule EFFECTS[] = {
 	 "training.dtype is float64 and everything is computed in it"},
 	{"training.residual_dtype", computes_float32, "training.mixed_precision_param is float32"},
 	{"model.flavor", has_hf_config, "model.hf_config stands for it"},
-	{"model.rope_factor", rope_unscaled, "model.rope_scaling is none"},
-	{"model.rope_original_max_position_embeddings", rope_not_original,
-	 "model.rope_scaling is neither dynamic, llama3 nor yarn"},
-	{"model.rope_low_freq_factor|model.rope_high_freq_factor", rope_not_llama3, "model.rope_scaling is not llama3"},
-	{"model.rope_attention_factor|model.rope_beta_*", rope_not_yarn, "model.rope_scaling is not yarn"},
 	{"debug.isa", ref_kernels, "debug.kernels is ref"},
 	{"data.paths|data.exclude|data.tokenizer|data.shuffle|data.repeat|validation.paths|validation.fraction", made_up,
 	 "data.source is synthetic"},
@@ -175,17 +159,16 @@ static const effect_rule EFFECTS[] = {
 /* "f.toml:3:1: ", or nothing for a default: opens a message about a key. */
 static const char *at(tt_arena *a, const tt_config *cfg, const char *key)
 {
-	const char *source = tt_config_source(cfg, key);
-	return source == NULL ? "" : tt_arena_printf(a, "%s: ", source);
+	return tt_config_at(a, cfg, key, NULL);
 }
 
-/* `whole`'s value must be a multiple of `part`'s. The message stands at the part if it was set, else at the whole. */
+/* `whole`'s value must be a multiple of `part`'s. */
 static tt_status check_multiple(tt_arena *a, const tt_config *c, const char *whole, int64_t n, const char *part, int64_t k)
 {
 	if (n % k == 0)
 		return TT_OK;
-	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld", at(a, c, tt_config_source(c, part) ? part : whole),
-		whole, (long long)n, part, (long long)k);
+	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld", tt_config_at(a, c, part, whole), whole,
+	        (long long)n, part, (long long)k);
 }
 
 /* Steps and microbatches are whole rows of context_length tokens; the last microbatch of a step may be smaller. */
@@ -198,7 +181,8 @@ static tt_status check_batch(tt_arena *a, const tt_config *c)
 	if (micro == 0)
 		return TT_OK;
 	if (micro > step)
-		TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is more than %s = %lld", at(a, c, MICRO), MICRO, (long long)micro, STEP, (long long)step);
+		TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is more than %s = %lld", tt_config_at(a, c, MICRO, STEP), MICRO,
+			(long long)micro, STEP, (long long)step);
 	return check_multiple(a, c, MICRO, micro, CONTEXT, c->training.context_length);
 }
 
@@ -238,17 +222,6 @@ static tt_status check_validation(tt_arena *a, const tt_config *c)
 	return TT_OK;
 }
 
-static bool same_value(const tt_key *k, const tt_config *x, const tt_config *y)
-{
-	tt_buf a = {0}, b = {0};
-	tt_key_print_value(k, x, &a);
-	tt_key_print_value(k, y, &b);
-	bool same = strcmp(a.s, b.s) == 0;
-	tt_buf_fini(&a);
-	tt_buf_fini(&b);
-	return same;
-}
-
 tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	TT_TRY(check_batch(a, cfg));
@@ -259,7 +232,7 @@ tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, c
 	for (int i = 0; i < tt_keys_n; i++) {
 		const char *key = tt_keys[i].full;
 		tt_key_set_default(&tt_keys[i], defaults);
-		bool spoken_of = cfg->sources[i] != NULL && !same_value(&tt_keys[i], cfg, defaults);
+		bool spoken_of = cfg->sources[i] != NULL && !tt_key_same(&tt_keys[i], cfg, defaults);
 		for (int r = 0; r < TT_COUNT(EFFECTS) && spoken_of; r++) {
 			if (tt_pattern_match(EFFECTS[r].keys, key) && EFFECTS[r].idle(cfg)) {
 				warn(ctx, tt_arena_printf(a, "%s: %s has no effect: %s", cfg->sources[i], key,

@@ -21,6 +21,10 @@ SETS(LIST_SET)
 extern const tt_override tt_overrides_xsmm[]; /* ends with a NULL op; no rows where there is no x86 */
 extern const tt_override tt_overrides_attention[];
 
+#define NAME(set) ", " #set
+const char *tt_kernel_sets(void) { return &(SETS(NAME))[2]; }
+#undef NAME
+
 const char *tt_isa_name(tt_isa i)
 {
 	switch (i) {

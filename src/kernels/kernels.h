@@ -71,6 +71,8 @@ tt_isa tt_isa_detect(void);
 /* "auto", "ref", "avx2", "avx512"; asking for more than the CPU has is an error that says so. */
 tt_status tt_isa_parse(const char *s, tt_isa *out) TT_CHECKED;
 
+/* What reference kernels were compiled for: "ref, f64, avx2, avx512". */
+const char *tt_kernel_sets(void);
 /* The reference kernel of `op` compiled for `isa` (or for double); NULL if the families have none. */
 const tt_kernel *tt_kernel_ref(const char *op, tt_isa isa, bool f64);
 

@@ -330,26 +330,26 @@ static tt_status rope_check(const tt_llama_config *c, const char *where)
 	const tt_rope_scaling *r = &c->rope;
 	const char *kind = ROPE_NAMES[r->kind];
 	if (!(c->rope_theta > 1) || !isfinite(c->rope_theta))
-		TT_FAIL(TT_ERR_USAGE, "%s: rope_theta %g must be above 1", where, c->rope_theta);
+		TT_FAIL(TT_ERR_USAGE, "%s: rope_theta %g must be above 1 and finite", where, c->rope_theta);
 	if (r->kind == TT_ROPE_NONE)
 		return TT_OK;
 	bool yarn = r->kind == TT_ROPE_YARN;
 	int64_t original = r->original_max_position_embeddings;
-	if (original < 0)
-		TT_FAIL(TT_ERR_USAGE, "%s: original_max_position_embeddings %lld must be positive", where, (long long)original);
+	if (original < 0 || original > INT32_MAX)
+		TT_FAIL(TT_ERR_USAGE, "%s: original_max_position_embeddings %lld must be from 1 to %d", where, (long long)original, INT32_MAX);
 	if (yarn && r->factor == 0 && original > c->max_position_embeddings)
 		TT_FAIL(TT_ERR_USAGE, "%s: rope type yarn without a factor: max_position_embeddings %lld must not be below original_max_position_embeddings %lld",
 			where, (long long)c->max_position_embeddings, (long long)original);
-	if (!(yarn && r->factor == 0) && !(r->factor >= 1))
-		TT_FAIL(TT_ERR_USAGE, "%s: factor %g of rope type %s must be 1 or more", where, r->factor, kind);
 	/* Far from what anybody writes, and near enough that all that follows stays finite, in fp32 too. */
 	const double most = 1e9;
-	const struct { const char *key; double x; } bounded[] = {
-		{"factor", r->factor}, {"attention_factor", r->attention_factor}, {"mscale", r->mscale}, {"mscale_all_dim", r->mscale_all_dim},
+	const struct { const char *key; double x, least; } bounded[] = {
+		{"factor", r->factor, yarn && r->factor == 0 ? 0 : 1}, {"attention_factor", r->attention_factor, 0}, {"mscale", r->mscale, 0},
+		{"mscale_all_dim", r->mscale_all_dim, 0},
 	};
 	for (int i = 0; i < TT_COUNT(bounded); i++)
-		if (!(bounded[i].x >= 0 && bounded[i].x <= most))
-			TT_FAIL(TT_ERR_USAGE, "%s: %s %g of rope type %s must be from 0 to %g", where, bounded[i].key, bounded[i].x, kind, most);
+		if (!(bounded[i].x >= bounded[i].least && bounded[i].x <= most))
+			TT_FAIL(TT_ERR_USAGE, "%s: %s %g of rope type %s must be from %g to %g", where, bounded[i].key, bounded[i].x, kind,
+				bounded[i].least, most);
 	if (r->kind == TT_ROPE_DYNAMIC && c->head_dim <= 2)
 		TT_FAIL(TT_ERR_USAGE, "%s: rope type dynamic needs a head_dim above 2, it is %lld", where, (long long)c->head_dim);
 	if (r->kind == TT_ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
@@ -365,16 +365,17 @@ static tt_status rope_check(const tt_llama_config *c, const char *where)
 
 tt_status tt_llama_check(const tt_llama_config *c, const char *where)
 {
-	const struct { const char *key; int64_t x; } positive[] = {
-		{"vocab_size", c->vocab_size}, {"hidden_size", c->hidden_size}, {"num_hidden_layers", c->num_hidden_layers},
-		{"num_attention_heads", c->num_attention_heads}, {"num_key_value_heads", c->num_key_value_heads},
-		{"head_dim", c->head_dim}, {"intermediate_size", c->intermediate_size},
-		{"max_position_embeddings", c->max_position_embeddings},
+	/* The bounds of config/keys.def: what a config.json says must be printable as a config. */
+	const struct { const char *key; int64_t x, most; } positive[] = {
+		{"vocab_size", c->vocab_size, INT32_MAX}, {"hidden_size", c->hidden_size, INT32_MAX},
+		{"num_hidden_layers", c->num_hidden_layers, 100000}, {"num_attention_heads", c->num_attention_heads, 65536},
+		{"num_key_value_heads", c->num_key_value_heads, 65536}, {"head_dim", c->head_dim, 65536},
+		{"intermediate_size", c->intermediate_size, INT32_MAX}, {"max_position_embeddings", c->max_position_embeddings, INT32_MAX},
 	};
 	for (int i = 0; i < TT_COUNT(positive); i++)
-		if (positive[i].x < 1 || positive[i].x > INT32_MAX)
-			TT_FAIL(TT_ERR_USAGE, "%s: %s %lld must be from 1 to %d", where, positive[i].key, (long long)positive[i].x,
-				INT32_MAX);
+		if (positive[i].x < 1 || positive[i].x > positive[i].most)
+			TT_FAIL(TT_ERR_USAGE, "%s: %s %lld must be from 1 to %lld", where, positive[i].key, (long long)positive[i].x,
+				(long long)positive[i].most);
 	if (c->num_attention_heads % c->num_key_value_heads)
 		TT_FAIL(TT_ERR_USAGE, "%s: num_attention_heads %lld is no multiple of num_key_value_heads %lld", where,
 			(long long)c->num_attention_heads, (long long)c->num_key_value_heads);
@@ -383,8 +384,8 @@ tt_status tt_llama_check(const tt_llama_config *c, const char *where)
 	if (c->num_attention_heads * c->head_dim > INT32_MAX)
 		TT_FAIL(TT_ERR_USAGE, "%s: num_attention_heads %lld times head_dim %lld exceeds %d", where,
 			(long long)c->num_attention_heads, (long long)c->head_dim, INT32_MAX);
-	if (c->sliding_window < 0)
-		TT_FAIL(TT_ERR_USAGE, "%s: sliding_window %lld must not be negative", where, (long long)c->sliding_window);
+	if (c->sliding_window < 0 || c->sliding_window > INT32_MAX)
+		TT_FAIL(TT_ERR_USAGE, "%s: sliding_window %lld must be from 0 to %d", where, (long long)c->sliding_window, INT32_MAX);
 	if (!(c->rms_norm_eps > 0 && c->rms_norm_eps < 1))
 		TT_FAIL(TT_ERR_USAGE, "%s: rms_norm_eps %g must be between 0 and 1", where, c->rms_norm_eps);
 	if (!(c->initializer_range >= 0 && c->initializer_range <= 1))
@@ -466,13 +467,35 @@ int64_t tt_llama_params(const tt_llama_config *c)
 /* YaRN (Peng et al., arXiv:2309.00071), section 3.4: 0.1 ln(s) + 1, with DeepSeek's weight before the logarithm. */
 static double yarn_scale(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1; }
 
+tt_rope_scaling tt_llama_rope(const tt_llama_config *c)
+{
+	tt_rope_scaling r = c->rope;
+	if (r.kind != TT_ROPE_LLAMA3 && r.kind != TT_ROPE_YARN)
+		return r;
+	if (!r.original_max_position_embeddings)
+		r.original_max_position_embeddings = c->max_position_embeddings;
+	if (r.kind == TT_ROPE_LLAMA3)
+		return r;
+	if (r.factor == 0)
+		r.factor = (double)c->max_position_embeddings / (double)r.original_max_position_embeddings;
+	if (r.beta_fast == 0)
+		r.beta_fast = 32;
+	if (r.beta_slow == 0)
+		r.beta_slow = 1;
+	if (r.attention_factor == 0 && r.mscale && r.mscale_all_dim)
+		r.attention_factor = yarn_scale(r.factor, r.mscale) / yarn_scale(r.factor, r.mscale_all_dim);
+	else if (r.attention_factor == 0)
+		r.attention_factor = yarn_scale(r.factor, 1);
+	return r;
+}
+
 void tt_llama_inv_freq(const tt_llama_config *c, int64_t context_length, double *inv_freq, double *attention_factor)
 {
-	const tt_rope_scaling *r = &c->rope;
+	const tt_rope_scaling resolved = tt_llama_rope(c), *r = &resolved;
 	const double dim = (double)c->head_dim, positions = (double)c->max_position_embeddings;
-	const double original = r->original_max_position_embeddings ? (double)r->original_max_position_embeddings : positions;
+	const double original = (double)r->original_max_position_embeddings, factor = r->factor;
 	const int64_t half = c->head_dim / 2;
-	double theta = c->rope_theta, factor = r->factor, scale = 1;
+	double theta = c->rope_theta;
 	/* NTK-aware scaling with the factor of the present length: theta' = theta (f n/L - (f - 1))^(K / (K - 2)), n >= L. */
 	if (r->kind == TT_ROPE_DYNAMIC) {
 		double n = TT_MAX((double)context_length, positions);
@@ -482,11 +505,8 @@ void tt_llama_inv_freq(const tt_llama_config *c, int64_t context_length, double 
 	 * are interpolated, a line between. */
 	double low = 0, high = 0;
 	if (r->kind == TT_ROPE_YARN) {
-		if (factor == 0)
-			factor = positions / original;
-		const double fast = r->beta_fast ? r->beta_fast : 32, slow = r->beta_slow ? r->beta_slow : 1;
-		low = dim * log(original / (fast * 2 * M_PI)) / (2 * log(theta));
-		high = dim * log(original / (slow * 2 * M_PI)) / (2 * log(theta));
+		low = dim * log(original / (r->beta_fast * 2 * M_PI)) / (2 * log(theta));
+		high = dim * log(original / (r->beta_slow * 2 * M_PI)) / (2 * log(theta));
 		if (r->truncate) {
 			low = floor(low);
 			high = ceil(high);
@@ -495,12 +515,6 @@ void tt_llama_inv_freq(const tt_llama_config *c, int64_t context_length, double 
 		high = fmin(high, dim - 1);
 		if (low == high)
 			high += 0.001;
-		if (r->attention_factor)
-			scale = r->attention_factor;
-		else if (r->mscale && r->mscale_all_dim)
-			scale = yarn_scale(factor, r->mscale) / yarn_scale(factor, r->mscale_all_dim);
-		else
-			scale = yarn_scale(factor, 1);
 	}
 	for (int64_t i = 0; i < half; i++) {
 		double f = 1 / pow(theta, (double)(2 * i) / dim);
@@ -527,5 +541,5 @@ void tt_llama_inv_freq(const tt_llama_config *c, int64_t context_length, double 
 		}
 		inv_freq[i] = (float)f;
 	}
-	*attention_factor = scale;
+	*attention_factor = r->kind == TT_ROPE_YARN ? r->attention_factor : 1;
 }

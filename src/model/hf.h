@@ -61,6 +61,8 @@ tt_status tt_flavor_find(const char *name, const tt_flavor **out) TT_CHECKED;
 
 /* Learnt numbers, tied embeddings counted once. */
 int64_t tt_llama_params(const tt_llama_config *c);
+/* The scaling with what its zeros stand for, by the comments above. The config must have passed tt_llama_check. */
+tt_rope_scaling tt_llama_rope(const tt_llama_config *c);
 /* inv_freq: head_dim/2 values, rounded to fp32; the angle of position p is p * inv_freq[i]. cos and sin are multiplied with
  * *attention_factor. `dynamic` is computed once, for sequences of context_length: its usual form depends on the length of the
  * text so far, so that a token's number would change as the text grows. The config must have passed tt_llama_check. */

@@ -2,80 +2,159 @@
 #include "base/machine.h"
 #include "train/train.h"
 
-static tt_status model_config(tt_arena *a, const tt_config *cfg, tt_llama_config *m)
+/* ---- the model: a flavor or a config.json, and keys over it ---------------------------------------------------------------------------- */
+
+/* Numbers of [model] that say "from the flavor" by a value that is not positive. */
+#define MODEL_NUMBERS(X)                                                                                               \
+	X(vocab_size) X(hidden_size) X(num_hidden_layers) X(num_attention_heads) X(num_key_value_heads) X(head_dim)     \
+	X(intermediate_size) X(max_position_embeddings) X(rms_norm_eps) X(rope_theta)
+#define MODEL_FLAGS(X) X(tie_word_embeddings) X(attention_bias) X(mlp_bias)
+/* Fields of tt_rope_scaling that are keys, with the kinds that read them. */
+#define ON(kind) (1u << TT_ROPE_##kind)
+#define ROPE_NUMBERS(X)                                                                                                \
+	X(factor, ON(LINEAR) | ON(DYNAMIC) | ON(LLAMA3) | ON(YARN))                                                    \
+	X(original_max_position_embeddings, ON(LLAMA3) | ON(YARN))                                                     \
+	X(low_freq_factor, ON(LLAMA3)) X(high_freq_factor, ON(LLAMA3))                                                 \
+	X(attention_factor, ON(YARN)) X(beta_fast, ON(YARN)) X(beta_slow, ON(YARN))
+
+static const tt_cfg_rope_scaling rope_words[] = {
+	[TT_ROPE_NONE] = TT_CFG_ROPE_NONE, [TT_ROPE_LINEAR] = TT_CFG_ROPE_LINEAR, [TT_ROPE_DYNAMIC] = TT_CFG_ROPE_DYNAMIC,
+	[TT_ROPE_LLAMA3] = TT_CFG_ROPE_LLAMA3, [TT_ROPE_YARN] = TT_CFG_ROPE_YARN,
+};
+
+/* What stands under the keys. A rope_scaling that the config chooses takes along what it reads of the other's numbers; naming the kind
+ * that is there changes nothing. */
+static tt_status model_base(tt_arena *a, const tt_config *cfg, tt_llama_config *m)
 {
-	if (cfg->model.hf_config[0]) {
-		TT_TRY(tt_llama_read(a, cfg->model.hf_config, m));
-	} else {
-		const tt_flavor *f;
-		if (strcmp(cfg->model.name, "llama3"))
-			TT_FAIL(TT_ERR_USAGE, "model.name: no model is called \"%s\" (there is: llama3)", cfg->model.name);
-		TT_TRY(tt_flavor_find(cfg->model.flavor, &f));
+	bool file = cfg->model.hf_config[0];
+	const char *at = tt_config_at(a, cfg, file ? "model.hf_config" : "model.flavor", NULL);
+	const tt_flavor *f = NULL;
+	if (!file && strcmp(cfg->model.name, "llama3"))
+		TT_FAIL(TT_ERR_USAGE, "%smodel.name: no model is called \"%s\" (there is: llama3)", tt_config_at(a, cfg, "model.name", NULL), cfg->model.name);
+	tt_status s = file ? tt_llama_read(a, cfg->model.hf_config, m) : tt_flavor_find(cfg->model.flavor, &f);
+	if (s != TT_OK)
+		TT_FAIL(s, "%s%s", at, tt_arena_strdup(a, tt_error_text()));
+	if (f)
 		*m = f->config;
-	}
-	/* Keys over it; 0 (or auto) leaves what is there. A width changed alone takes the head's width with it. */
+	tt_rope_scaling r = { 0 };
+	while (rope_words[r.kind] != cfg->model.rope_scaling && r.kind < TT_ROPE_YARN)
+		r.kind++;
+	if (cfg->model.rope_scaling == TT_CFG_ROPE_AUTO || r.kind == m->rope.kind)
+		return TT_OK;
+	r.truncate = r.kind == TT_ROPE_YARN;
+#define TAKE(field, kinds)                                                                                             \
+	if ((kinds) >> r.kind & 1u)                                                                                    \
+		r.field = m->rope.field;
+	ROPE_NUMBERS(TAKE)
+#undef TAKE
+	m->rope = r;
+	return TT_OK;
+}
+
+/* Keys over it. A width changed alone takes the head's width with it. */
+static tt_status model_over(tt_arena *a, const tt_config *cfg, tt_llama_config *m)
+{
 	bool head_follows = m->head_dim * m->num_attention_heads == m->hidden_size && !cfg->model.head_dim;
 #define OVER(key)                                                                                                      \
 	if (cfg->model.key > 0)                                                                                        \
-	m->key = cfg->model.key
-	OVER(vocab_size);
-	OVER(hidden_size);
-	OVER(num_hidden_layers);
-	OVER(num_attention_heads);
-	OVER(num_key_value_heads);
-	OVER(head_dim);
-	OVER(intermediate_size);
-	OVER(max_position_embeddings);
-	OVER(rms_norm_eps);
-	OVER(rope_theta);
+		m->key = cfg->model.key;
+	MODEL_NUMBERS(OVER)
 #undef OVER
 	if (head_follows && m->num_attention_heads > 0)
 		m->head_dim = m->hidden_size / m->num_attention_heads;
 	if (cfg->model.sliding_window >= 0)
 		m->sliding_window = cfg->model.sliding_window;
-	if (cfg->model.tie_word_embeddings != TT_TRI_AUTO)
-		m->tie_word_embeddings = cfg->model.tie_word_embeddings == TT_TRI_TRUE;
-	if (cfg->model.attention_bias != TT_TRI_AUTO)
-		m->attention_bias = cfg->model.attention_bias == TT_TRI_TRUE;
-	if (cfg->model.mlp_bias != TT_TRI_AUTO)
-		m->mlp_bias = cfg->model.mlp_bias == TT_TRI_TRUE;
-	tt_rope_scaling *r = &m->rope;
-	switch (cfg->model.rope_scaling) {
-	case TT_CFG_ROPE_AUTO:
-		break;
-	case TT_CFG_ROPE_NONE:
-		*r = (tt_rope_scaling){ .kind = TT_ROPE_NONE };
-		break;
-	case TT_CFG_ROPE_LINEAR:
-		r->kind = TT_ROPE_LINEAR;
-		break;
-	case TT_CFG_ROPE_DYNAMIC:
-		r->kind = TT_ROPE_DYNAMIC;
-		break;
-	case TT_CFG_ROPE_LLAMA3:
-		r->kind = TT_ROPE_LLAMA3;
-		break;
-	case TT_CFG_ROPE_YARN:
-		r->kind = TT_ROPE_YARN;
-		r->truncate = true;
-		break;
-	}
-	if (cfg->model.rope_factor > 0)
-		r->factor = cfg->model.rope_factor;
-	if (cfg->model.rope_low_freq_factor > 0)
-		r->low_freq_factor = cfg->model.rope_low_freq_factor;
-	if (cfg->model.rope_high_freq_factor > 0)
-		r->high_freq_factor = cfg->model.rope_high_freq_factor;
-	if (cfg->model.rope_attention_factor > 0)
-		r->attention_factor = cfg->model.rope_attention_factor;
-	if (cfg->model.rope_beta_fast > 0)
-		r->beta_fast = cfg->model.rope_beta_fast;
-	if (cfg->model.rope_beta_slow > 0)
-		r->beta_slow = cfg->model.rope_beta_slow;
-	if (cfg->model.rope_original_max_position_embeddings > 0)
-		r->original_max_position_embeddings = cfg->model.rope_original_max_position_embeddings;
-	return tt_llama_check(m, "model");
+#define OVER(key)                                                                                                      \
+	if (cfg->model.key != TT_TRI_AUTO)                                                                             \
+		m->key = cfg->model.key == TT_TRI_TRUE;
+	MODEL_FLAGS(OVER)
+#undef OVER
+#define OVER(field, kinds)                                                                                             \
+	if (cfg->model.rope_##field > 0 && ((kinds) >> m->rope.kind & 1u))                                             \
+		m->rope.field = cfg->model.rope_##field;
+	ROPE_NUMBERS(OVER)
+#undef OVER
+	const char *flags = tt_config_flags(a, cfg, "model");
+	return tt_llama_check(m, flags[0] ? tt_arena_printf(a, "%s: model", flags) : "model");
 }
+
+/* Puts `m` where the config leaves a value to the flavor. */
+static void model_fill(const tt_llama_config *m, const tt_config *cfg, tt_config *out)
+{
+#define FILL(key)                                                                                                      \
+	if (cfg->model.key <= 0)                                                                                       \
+		out->model.key = m->key;
+	MODEL_NUMBERS(FILL)
+#undef FILL
+	if (cfg->model.sliding_window < 0)
+		out->model.sliding_window = m->sliding_window;
+#define FILL(key)                                                                                                      \
+	if (cfg->model.key == TT_TRI_AUTO)                                                                             \
+		out->model.key = m->key ? TT_TRI_TRUE : TT_TRI_FALSE;
+	MODEL_FLAGS(FILL)
+#undef FILL
+	if (cfg->model.rope_scaling == TT_CFG_ROPE_AUTO)
+		out->model.rope_scaling = rope_words[m->rope.kind];
+#define FILL(field, kinds)                                                                                             \
+	if (cfg->model.rope_##field <= 0)                                                                              \
+		out->model.rope_##field = m->rope.field;
+	ROPE_NUMBERS(FILL)
+#undef FILL
+}
+
+/* What has no effect, or a bad one, for reasons that only the whole model or the machine shows. */
+static tt_strings model_warnings(tt_arena *a, const tt_config *cfg, const tt_llama_config *m)
+{
+	enum { MOST = 16 };
+	const char **items = TT_NEWN(a, const char *, MOST);
+	int n = 0;
+#define UNREAD(field, kinds)                                                                                           \
+	if (cfg->model.rope_##field > 0 && !((kinds) >> m->rope.kind & 1u))                                            \
+		items[n++] = tt_arena_printf(a, "%smodel.rope_" #field " has no effect: model.rope_scaling is %s",       \
+					     tt_config_at(a, cfg, "model.rope_" #field, NULL), tt_cfg_rope_scaling_word(rope_words[m->rope.kind]));
+	ROPE_NUMBERS(UNREAD)
+#undef UNREAD
+	if (cfg->training.context_length > m->max_position_embeddings)
+		items[n++] = tt_arena_printf(a, "%straining.context_length = %lld is more than the model's max_position_embeddings, %lld (model.max_position_embeddings, "
+					     "model.rope_scaling)", tt_config_at(a, cfg, "training.context_length", "model.max_position_embeddings"),
+					     (long long)cfg->training.context_length, (long long)m->max_position_embeddings);
+	int usable = cfg->hardware.threads ? tt_machine_threads() : 0;
+	if (cfg->hardware.threads > usable)
+		items[n++] = tt_arena_printf(a, "%shardware.threads = %lld is more than the %d CPU%s this process may use: threads will wait for each other",
+					     tt_config_at(a, cfg, "hardware.threads", NULL), (long long)cfg->hardware.threads, usable, usable == 1 ? "" : "s");
+	TT_ASSERT(n <= MOST, "%d warnings", n);
+	return (tt_strings){ items, n };
+}
+
+/* The model of the run, and the config as tt_config_resolve has it. */
+static tt_status model_config(tt_arena *a, const tt_config *cfg, tt_llama_config *m, tt_config *resolved)
+{
+	tt_llama_config base;
+	TT_TRY(model_base(a, cfg, &base));
+	*m = base;
+	TT_TRY(model_over(a, cfg, m));
+	tt_llama_config whole = *m;
+	whole.rope = tt_llama_rope(m);
+	*resolved = *cfg;
+	model_fill(&base, cfg, resolved);
+	tt_config_note(a, resolved, cfg, cfg->model.hf_config[0] ? "from model.hf_config" : tt_arena_printf(a, "from flavor %s", cfg->model.flavor));
+	tt_config of_base = *resolved;
+	model_fill(&whole, cfg, resolved);
+	tt_config_note(a, resolved, &of_base, "follows from other keys");
+	resolved->warnings = model_warnings(a, cfg, m);
+	return TT_OK;
+}
+
+tt_status tt_config_resolve(tt_arena *a, const tt_config *cfg, tt_config *out)
+{
+	tt_llama_config m;
+	tt_config resolved;
+	TT_TRY(model_config(a, cfg, &m, &resolved));
+	*out = resolved;
+	return TT_OK;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------------------------------------- */
 
 static tt_status data_options(tt_arena *a, const tt_config *cfg, const tt_llama_config *m, tt_data_options *d)
 {
@@ -98,13 +177,13 @@ static tt_status data_options(tt_arena *a, const tt_config *cfg, const tt_llama_
 			TT_FAIL(TT_ERR_USAGE, "data.paths is empty: name text files, folders or patterns to train on (data.source = \"synthetic\" needs none)");
 		TT_TRY(tt_tok_open(a, cfg->data.tokenizer, NULL, &d->tok));
 		if (d->tok->vocab_size > m->vocab_size)
-			TT_FAIL(TT_ERR_USAGE, "model.vocab_size is %lld, tokenizer \"%s\" has %d ids (set model.vocab_size to at least that)",
-				(long long)m->vocab_size, cfg->data.tokenizer, d->tok->vocab_size);
+			TT_FAIL(TT_ERR_USAGE, "%smodel.vocab_size is %lld, tokenizer \"%s\" has %d ids (set model.vocab_size to at least that)",
+				tt_config_at(a, cfg, "model.vocab_size", "data.tokenizer"), (long long)m->vocab_size, cfg->data.tokenizer, d->tok->vocab_size);
 	}
 	return TT_OK;
 }
 
-static tt_status record_options(tt_arena *a, const tt_config *cfg, tt_hashes_options *out)
+static tt_status record_options(const tt_config *cfg, const char *settings, tt_hashes_options *out)
 {
 	tt_hashes_options r = { 0 };
 	TT_TRY(tt_hashes_parse_steps(cfg->debug.record_steps, "debug.record_steps", &r));
@@ -113,10 +192,7 @@ static tt_status record_options(tt_arena *a, const tt_config *cfg, tt_hashes_opt
 		r.values |= !strcmp(cfg->debug.record_hashes.items[i], tt_cfg_record_word(TT_CFG_RECORD_VALUES));
 	}
 	if (r.state || r.values) {
-		tt_buf b = { 0 };
-		tt_config_print(cfg, &b);
-		r.settings = tt_arena_strdup(a, b.s ? b.s : "");
-		tt_buf_fini(&b);
+		r.settings = settings;
 		r.folder = cfg->job.dump_folder;
 	}
 	*out = r;
@@ -126,25 +202,25 @@ static tt_status record_options(tt_arena *a, const tt_config *cfg, tt_hashes_opt
 tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_options *out)
 {
 	tt_run_options o = { 0 };
-	TT_TRY(model_config(a, cfg, &o.model));
+	tt_config resolved;
+	TT_TRY(model_config(a, cfg, &o.model, &resolved));
+	o.warnings = resolved.warnings;
+	resolved.notes = NULL;
+	tt_buf b = { 0 };
+	tt_config_print(&resolved, &b);
+	o.config = tt_arena_strdup(a, b.s);
+	tt_buf_fini(&b);
 	TT_TRY(data_options(a, cfg, &o.model, &o.data));
-	int64_t context = cfg->training.context_length, per_step = cfg->training.tokens_per_step, mb = cfg->training.tokens_per_microbatch;
-	if (per_step % context)
-		TT_FAIL(TT_ERR_USAGE, "training.tokens_per_step %lld is no multiple of training.context_length %lld: a step is whole rows",
-			(long long)per_step, (long long)context);
-	if (!mb)
-		mb = per_step;
-	if (mb % context || mb > per_step)
-		TT_FAIL(TT_ERR_USAGE, "training.tokens_per_microbatch %lld must be a multiple of training.context_length %lld, at most tokens_per_step %lld",
-			(long long)mb, (long long)context, (long long)per_step);
+	int64_t context = cfg->training.context_length, per_step = cfg->training.tokens_per_step;
+	o.tokens_per_microbatch = cfg->training.tokens_per_microbatch ? cfg->training.tokens_per_microbatch : per_step;
+	TT_ASSERT(per_step % context == 0 && o.tokens_per_microbatch % context == 0 && o.tokens_per_microbatch <= per_step,
+		  "%lld tokens a step, %lld a microbatch, %lld a row", (long long)per_step, (long long)o.tokens_per_microbatch, (long long)context);
 	bool f64 = cfg->training.dtype == TT_CFG_DTYPE_FLOAT64;
 	o.compute = f64 ? TT_F64 : cfg->training.mixed_precision_param == TT_CFG_COMPUTE_BFLOAT16 ? TT_BF16 : TT_F32;
 	if (o.compute == TT_BF16 && cfg->training.residual_dtype == TT_CFG_RESIDUAL_FLOAT32)
-		TT_FAIL(TT_ERR_USAGE, "training.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")");
-	o.loss_chunks = (int)TT_MIN(cfg->training.loss_chunks, (int64_t)64);
-	if (cfg->training.loss_chunks > 64)
-		TT_FAIL(TT_ERR_USAGE, "training.loss_chunks %lld is over the limit of 64", (long long)cfg->training.loss_chunks);
-	o.tokens_per_microbatch = mb;
+		TT_FAIL(TT_ERR_USAGE, "%straining.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")",
+			tt_config_at(a, cfg, "training.residual_dtype", "training.mixed_precision_param"));
+	o.loss_chunks = (int)cfg->training.loss_chunks;
 	tt_group *groups = TT_NEWN(a, tt_group, cfg->optimizer.param_groups.n);
 	for (int i = 0; i < cfg->optimizer.param_groups.n; i++) {
 		const tt_param_group *p = &cfg->optimizer.param_groups.items[i];
@@ -170,12 +246,13 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 		.spin_us = 20, .seed = (uint64_t)cfg->debug.seed, .profile = cfg->profiling.enable,
 	};
 	if (f64 && o.exec.numerics == TT_EXACT)
-		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")");
+		TT_FAIL(TT_ERR_USAGE, "%straining.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")",
+			tt_config_at(a, cfg, "training.dtype", "debug.numerics"));
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.exec.isa));
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : tt_machine_threads();
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
 	o.dump_after = cfg->debug.dump_after;
-	TT_TRY(record_options(a, cfg, &o.record));
+	TT_TRY(record_options(cfg, o.config, &o.record));
 	*out = o;
 	return TT_OK;
 }

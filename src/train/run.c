@@ -36,11 +36,15 @@ struct tt_run {
 	double peak;                           /* FLOP/s of this machine, measured; NaN: not known (yet) */
 	double started;                        /* when the first step began */
 	tt_run_summary sum;
-	char *config_text;
 	int lock;                 /* descriptor of the folder's lock, -1: none */
 };
 
 tt_trainer *tt_run_trainer(tt_run *r) { return r->trainer; }
+
+static bool in_norm_group(const tt_config *cfg, int group, const tt_slot *s)
+{
+	return s->trainable && s->source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[group], s->name);
+}
 
 /* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
 
@@ -62,6 +66,21 @@ static void dump(tt_run *r)
 		if (b.s && r->io.print)
 			r->io.print(b.s);
 		tt_buf_fini(&b);
+	}
+}
+
+/* Groups whose norm will always be 0. */
+static void warn_norm_groups(const tt_run *r)
+{
+	int64_t n;
+	const tt_slot *states = tt_exec_states(tt_trainer_exec(r->trainer), &n);
+	for (int g = 0; g < r->cfg->metrics.norm_groups.n; g++) {
+		bool any = false;
+		for (int64_t i = 0; i < n && !any; i++)
+			any = in_norm_group(r->cfg, g, &states[i]);
+		if (!any)
+			tt_log(TT_LOG_WARN, "%smetrics.norm_groups[%d]: pattern \"%s\" matches no parameter (--dump=graph lists their names)",
+			       tt_config_at(r->arena, r->cfg, "metrics.norm_groups", NULL), g, r->cfg->metrics.norm_groups.items[g]);
 	}
 }
 
@@ -200,11 +219,9 @@ static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
 	TT_TRY(tt_run_options_from_config(r->arena, cfg, &r->o));
+	for (int i = 0; i < r->o.warnings.n; i++)
+		tt_log(TT_LOG_WARN, "%s", r->o.warnings.items[i]);
 	TT_TRY(lock_folder(r));
-	tt_buf b = { 0 };
-	tt_config_print(cfg, &b);
-	r->config_text = tt_arena_strdup(r->arena, b.s ? b.s : "");
-	tt_buf_fini(&b);
 	tt_buf passes = { 0 };
 	r->o.dump_out = &passes;
 	tt_status s = tt_trainer_create(&r->o, &r->trainer);
@@ -224,6 +241,7 @@ static tt_status open_run(tt_run *r)
 	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
 	r->sum.valid_documents = d.valid_documents;
 	r->sum.valid_tokens = d.valid_tokens;
+	warn_norm_groups(r);
 	log_start(r);
 	dump(r);
 	r->last_save_time = r->last_step_end = tt_now();
@@ -307,7 +325,7 @@ static tt_status begin_save(tt_run *r, bool model_only)
 		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
 		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
 		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint },
-		.schedule = { sc->warmup, sc->total, sc->decay, decay_names[sc->type], sc->min_factor }, .config = r->config_text,
+		.schedule = { sc->warmup, sc->total, sc->decay, decay_names[sc->type], sc->min_factor }, .config = r->o.config,
 	};
 	tt_st_dtype dtype = model_only && r->cfg->checkpoint.export_dtype == TT_CFG_EXPORT_BFLOAT16 ? TT_ST_BF16 : TT_ST_F32;
 	r->saving_model_only = model_only;
@@ -350,7 +368,7 @@ static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
 		for (int grad = 1; grad >= 0; grad--) {
 			double sum = 0;
 			for (int64_t i = 0; i < n; i++)
-				if (states[i].trainable && states[i].source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[g], states[i].name))
+				if (in_norm_group(cfg, g, &states[i]))
 					sum += tt_state_square_sum(r->trainer, states[i].name, grad);
 			out[k++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "norm/%s/%s", grad ? "grad" : "param", cfg->metrics.norm_groups.items[g]),
 							__builtin_sqrt(sum) };

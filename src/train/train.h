@@ -62,8 +62,13 @@ typedef struct tt_run_options {
 	tt_strings dump_after; /* passes whose result is printed into *dump_out */
 	tt_buf *dump_out;
 	tt_hashes_options record; /* hashes of what the run computes, for `titan diff` */
+	const char *config;    /* the resolved config, TOML; NULL: there was none */
+	tt_strings warnings;   /* tt_config_resolve's */
 } tt_run_options;
 
+/* `cfg` with each value of [model] that it leaves to the flavor or to the config.json, noted as such: it gives the same run. Its warnings
+ * are what only the whole model and the machine show: those of cfg are not repeated. */
+tt_status tt_config_resolve(tt_arena *a, const tt_config *cfg, tt_config *out) TT_CHECKED;
 /* Reads a config into run options: flavor or config.json, overrides, data, everything. Checks what needs several keys at once. */
 tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_options *out) TT_CHECKED;
 
