@@ -1,6 +1,7 @@
 /* Meshes of ranks against one rank: the same bits of every parameter and optimizer state in `exact`. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tiny.h"
 
@@ -106,6 +107,7 @@ static bool run_mesh(tt_test *t, const tt_run_options *o, const int *size, tiny_
 static const struct { int size[TT_RUN_AXES]; bool sp; } MESHES[] = {
 	{ { 2, 1, 1, 1 }, false }, { { 1, 2, 1, 1 }, false }, { { 3, 1, 1, 1 }, false }, { { 1, 3, 1, 1 }, false },
 	{ { 2, 2, 1, 1 }, false }, { { 1, 1, 1, 2 }, false }, { { 1, 2, 1, 2 }, false }, { { 2, 2, 1, 2 }, false },
+	{ { 1, 1, 1, 2 }, true }, { { 2, 1, 1, 2 }, true }, { { 1, 2, 1, 2 }, true },
 };
 
 static void equal_bits(tt_test *t, tt_dtype compute)

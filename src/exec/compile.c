@@ -243,8 +243,10 @@ static tt_status add_arg(tt_exec *e, program *p, const tt_value *v, tt_arg *a)
 			a->ld *= dim->n;
 		if (!is_dynamic(dim))
 			continue;
-		extent x = {&a->n[d], dim->base, dim->n, dim->role == TT_SEQS};
+		extent x = {&a->n[d], dim->base, dim->n, dim->part, dim->parts, dim->role == TT_SEQS};
 		TT_PUSH(e->arena, p->extents, p->nextents, p->cap_extents, x);
+		if (x.parts > 1)
+			continue; /* a share of what another operand has whole */
 		if (!x.seqs)
 			p->t_max = TT_MAX(p->t_max, dim->base + dim->n);
 		else

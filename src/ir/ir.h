@@ -47,6 +47,7 @@ bool tt_role_splittable(tt_role r);
 typedef struct tt_dim {
 	int64_t n, unit, base;
 	int64_t group; /* units that are dealt together where they can be: q heads of one kv head; else 1 */
+	int32_t part, parts; /* on one rank, of tokens: the part-th of `parts` shares of the cell's; parts 0, 1: all. `n` bounds the share */
 	tt_role role;
 } tt_dim;
 

@@ -15,6 +15,11 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 	for (int d = 0; d < in[0]->ndim; d++) {
 		out[0].dim[d] = in[0]->dim[d];
 		out[0].dim[d].n = a->dims.v[d];
+		if (in[0]->dim[d].role != TT_TOKENS || d != a->dim)
+			continue;
+		bool share = a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE, whole = a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD;
+		out[0].dim[d].part = share ? (int32_t)a->index : whole ? 0 : in[0]->dim[d].part;
+		out[0].dim[d].parts = share ? (int32_t)a->members : whole ? 0 : in[0]->dim[d].parts;
 	}
 	return true;
 }
