@@ -107,6 +107,7 @@ static bool run_mesh(tt_test *t, const tt_run_options *o, const int *size, tiny_
 static const struct { int size[TT_RUN_AXES]; bool sp; } MESHES[] = {
 	{ { 2, 1, 1, 1 }, false }, { { 1, 2, 1, 1 }, false }, { { 3, 1, 1, 1 }, false }, { { 1, 3, 1, 1 }, false },
 	{ { 2, 2, 1, 1 }, false }, { { 1, 1, 1, 2 }, false }, { { 1, 2, 1, 2 }, false }, { { 2, 2, 1, 2 }, false },
+	{ { 1, 1, 2, 1 }, false }, { { 1, 1, 3, 1 }, false }, { { 2, 1, 2, 1 }, false }, { { 1, 2, 2, 1 }, false }, { { 1, 1, 2, 2 }, true }, { { 1, 2, 2, 2 }, true },
 	{ { 1, 1, 1, 2 }, true }, { { 2, 1, 1, 2 }, true }, { { 1, 2, 1, 2 }, true },
 };
 

@@ -83,6 +83,21 @@ typedef struct tt_batch {
 tt_batch *tt_batch_new(tt_arena *a, int64_t max_tokens);
 void tt_batch_fill(const tt_step *s, int64_t r0, int64_t r1, tt_batch *out);
 
+/* Context parallelism: a batch's tokens in the order in which `parts` ranks hold them. Rank i has tokens order[tt_deal(T, i, parts) ..
+ * tt_deal(T, i + 1, parts)) of the batch. `headtail`: of each row of `context` tokens, cut in 2 parts pieces, rank i has the i-th and the i-th
+ * from behind, so that attended pairs are dealt about evenly; else the i-th of `parts`. Where rows do not divide, some tokens at the cuts
+ * lie with a neighbour. order: [T]. */
+void tt_batch_order(const tt_batch *b, int64_t context, int parts, bool headtail, int32_t *order);
+/* What rank `part` is given: its tokens' ids, labels, positions and seq_ids; the table of sequences and `lines` are of all tokens, lines as
+ * their keys lie once the ranks' shares are joined. out is storage as tt_batch_new makes it, with the arrays of views too. */
+typedef struct tt_share {
+	int64_t T;
+	int32_t *ids, *labels, *positions, *seq_ids; /* [T] */
+	int32_t *lines;                              /* [tokens of the batch] */
+} tt_share;
+tt_share *tt_share_new(tt_arena *a, int64_t max_tokens);
+void tt_share_fill(const tt_batch *b, const int32_t *order, int part, int parts, tt_share *out);
+
 typedef struct tt_data tt_data;
 tt_status tt_data_open(tt_arena *a, const tt_data_options *o, tt_data **out) TT_CHECKED;
 void tt_data_close(tt_data *d); /* accepts NULL */

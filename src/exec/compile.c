@@ -243,18 +243,19 @@ static tt_status add_arg(tt_exec *e, program *p, const tt_value *v, tt_arg *a)
 			a->ld *= dim->n;
 		if (!is_dynamic(dim))
 			continue;
-		extent x = {&a->n[d], dim->base, dim->n, dim->part, dim->parts, dim->role == TT_SEQS};
+		extent x = {&a->n[d], dim};
 		TT_PUSH(e->arena, p->extents, p->nextents, p->cap_extents, x);
-		if (x.parts > 1)
-			continue; /* a share of what another operand has whole */
-		if (!x.seqs)
+		bool seqs = dim->role == TT_SEQS;
+		if (dim->share[0].parts)
+			continue; /* of what another operand has whole */
+		if (!seqs)
 			p->t_max = TT_MAX(p->t_max, dim->base + dim->n);
 		else
 			p->seqs_max = p->seqs_max < 0 ? dim->n : TT_MIN(p->seqs_max, dim->n);
-		if (!x.seqs && e->o.t_max && dim->base + dim->n > e->o.t_max)
+		if (!seqs && e->o.t_max && dim->base + dim->n > e->o.t_max)
 			TT_FAIL(TT_ERR_TYPE, "%s: its dim %d ends at token %lld, a cell has at most %lld", v->name, d,
 				(long long)(dim->base + dim->n), (long long)e->o.t_max);
-		if (x.seqs && e->o.seqs_max && dim->n != e->o.seqs_max + 1)
+		if (seqs && e->o.seqs_max && dim->n != e->o.seqs_max + 1)
 			TT_FAIL(TT_ERR_TYPE, "%s: its dim %d has %lld entries, %lld sequences need %lld", v->name, d, (long long)dim->n,
 				(long long)e->o.seqs_max, (long long)e->o.seqs_max + 1);
 	}

@@ -207,10 +207,8 @@ static void set_cell(tt_exec *e, program *p, const tt_cell *c)
 {
 	for (int64_t i = 0; i < p->nextents; i++) {
 		const extent *x = &p->extents[i];
-		if (x->parts > 1)
-			*x->n = tt_deal(c->T, x->part + 1, x->parts) - tt_deal(c->T, x->part, x->parts);
-		else
-			*x->n = x->seqs ? c->nseqs + 1 : TT_MAX((int64_t)0, TT_MIN(c->T - x->base, x->bound));
+		const tt_dim *d = x->dim;
+		*x->n = d->role == TT_SEQS ? c->nseqs + 1 : TT_MAX((int64_t)0, TT_MIN(tt_dim_tokens(d, c->T) - d->base, d->n));
 	}
 	for (int64_t i = 0; i < p->nframe_ptrs; i++) {
 		const frame_ptr *f = &p->frame_ptrs[i];

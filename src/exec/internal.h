@@ -36,7 +36,7 @@ typedef struct store {
 } store;
 
 /* An extent or a pointer that depends on the cell. */
-typedef struct extent { int64_t *n; int64_t base, bound; int part, parts; bool seqs; } extent;
+typedef struct extent { int64_t *n; const tt_dim *dim; } extent;
 typedef struct frame_ptr { void **p; int region; int64_t offset; } frame_ptr;
 
 typedef struct instr {

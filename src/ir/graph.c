@@ -305,7 +305,7 @@ static bool infer_labels(tt_graph *g, const tt_op *op, int nin, const tt_value *
 				seen[c] = dim;
 				where[c] = in[i];
 			} else if (seen[c]->n != dim->n || seen[c]->role != dim->role || seen[c]->base != dim->base ||
-				   seen[c]->part != dim->part || seen[c]->parts != dim->parts) {
+				   memcmp(seen[c]->share, dim->share, sizeof dim->share)) {
 				tt_graph_fail(g, "%s: dim '%c' is %s %lld in %s but %s %lld in %s", op->name, c, tt_role_name(seen[c]->role),
 					      (long long)seen[c]->n, where[c]->name, tt_role_name(dim->role), (long long)dim->n, in[i]->name);
 				return false;

@@ -47,9 +47,18 @@ bool tt_role_splittable(tt_role r);
 typedef struct tt_dim {
 	int64_t n, unit, base;
 	int64_t group; /* units that are dealt together where they can be: q heads of one kv head; else 1 */
-	int32_t part, parts; /* on one rank, of tokens: the part-th of `parts` shares of the cell's; parts 0, 1: all. `n` bounds the share */
+	/* On one rank, of tokens: the part-th of `parts` shares of the cell's, and of that a share again; parts 0: all. `n` bounds the share. */
+	struct { int16_t part, parts; } share[2];
 	tt_role role;
 } tt_dim;
+
+/* Tokens of a share when the cell has T. */
+static inline int64_t tt_dim_tokens(const tt_dim *d, int64_t T)
+{
+	for (int i = 0; i < 2 && d->share[i].parts; i++)
+		T = tt_deal(T, d->share[i].part + 1, d->share[i].parts) - tt_deal(T, d->share[i].part, d->share[i].parts);
+	return T;
+}
 
 #define TT_MAX_DIMS 4
 #define TT_MAX_AXES 8

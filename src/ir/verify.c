@@ -45,7 +45,7 @@ static tt_status verify_node(const tt_graph *g, int64_t index, const char *after
 		bool same = v->dtype == out[i].dtype && v->gdtype == out[i].gdtype && v->format == out[i].format && v->ndim == out[i].ndim;
 		for (int d = 0; same && d < v->ndim; d++)
 			same = v->dim[d].n == out[i].dim[d].n && v->dim[d].role == out[i].dim[d].role && v->dim[d].base == out[i].dim[d].base &&
-			       v->dim[d].part == out[i].dim[d].part && v->dim[d].parts == out[i].dim[d].parts;
+			       !memcmp(v->dim[d].share, out[i].dim[d].share, sizeof v->dim[d].share);
 		if (!same)
 			TT_FAIL(TT_ERR_TYPE, "after %s: %s: dims or dtype are not what %s infers", after, v->name, n->op->name);
 		for (int ax = 0; ax < g->mesh.naxes; ax++)

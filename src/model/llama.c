@@ -110,10 +110,14 @@ double tt_llama_forward_flops(const tt_llama_config *c, double tokens, double pa
 
 const tt_layout_row tt_llama_layouts[] = {
 	/* data: rows of the stream; parameters lie in pieces and are gathered where they are used */
-	{ TT_PLACE_STORE, "ids|labels|positions|seq_ids|lines", NULL, "data", TT_S, 0, NULL },
+	{ TT_PLACE_STORE, "ids|labels|positions|seq_ids", NULL, "data", TT_S, 0, NULL },
+	{ TT_PLACE_STORE, "lines", NULL, "dp_replicate", TT_S, 0, NULL },
+	{ TT_PLACE_STORE, "lines", NULL, "dp_shard", TT_S, 0, NULL },
 	{ TT_PLACE_STORE, "loss_sum|eval_loss_sum", NULL, "data", TT_P, 0, NULL },
 	{ TT_PLACE_PARAM, "*", NULL, "fsdp", TT_S, 0, NULL },
 	{ TT_PLACE_USE, "*.weight|*.bias", NULL, "fsdp", TT_R, 0, NULL },
+	/* context parallel: a rank's queries meet the keys and values of all */
+	{ TT_PLACE_MAKE, "*.self_attn.k|*.self_attn.v_proj.y", NULL, "cp", TT_R, 0, NULL },
 	/* tensor parallel: column products, row products, the residual stream */
 	{ TT_PLACE_STORE, COLUMNS, NULL, "tp", TT_S, 0, NULL },
 	{ TT_PLACE_STORE, ROWS, NULL, "tp", TT_S, 1, NULL },

@@ -11,15 +11,28 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 		tt_graph_fail(g, "exchange: %s has %d dims, the attributes speak of %lld", in[0]->name, in[0]->ndim, (long long)a->dims.n);
 		return false;
 	}
+	const tt_dim *cut = &in[0]->dim[a->dim];
+	bool joins = a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD, cuts = a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE;
+	if (in[0]->ndim && cut->role == TT_TOKENS && ((joins && !cut->share[0].parts) || (cuts && cut->share[1].parts))) {
+		tt_graph_fail(g, "exchange: tokens of %s are %s", in[0]->name, joins ? "no share" : "a share of a share already");
+		return false;
+	}
 	out[0].ndim = in[0]->ndim;
 	for (int d = 0; d < in[0]->ndim; d++) {
 		out[0].dim[d] = in[0]->dim[d];
-		out[0].dim[d].n = a->dims.v[d];
-		if (in[0]->dim[d].role != TT_TOKENS || d != a->dim)
+		bool tokens = in[0]->dim[d].role == TT_TOKENS, changes = (joins || cuts) && d == a->dim;
+		if (!tokens || changes)
+			out[0].dim[d].n = a->dims.v[d]; /* else chunks of tokens, which follow from this rank's own */
+		if (!tokens || !changes)
 			continue;
-		bool share = a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE, whole = a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD;
-		out[0].dim[d].part = share ? (int32_t)a->index : whole ? 0 : in[0]->dim[d].part;
-		out[0].dim[d].parts = share ? (int32_t)a->members : whole ? 0 : in[0]->dim[d].parts;
+		tt_dim *o = &out[0].dim[d];
+		int level = o->share[1].parts ? 2 : o->share[0].parts ? 1 : 0;
+		if (a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE) {
+			o->share[level].part = (int16_t)a->index;
+			o->share[level].parts = (int16_t)a->members;
+		} else if (a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD) {
+			memset(&o->share[level - 1], 0, sizeof o->share[0]);
+		}
 	}
 	return true;
 }

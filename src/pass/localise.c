@@ -17,14 +17,19 @@ static void local_dims(const local *p, const tt_value *v, tt_dim *dim)
 	for (int d = 0; d < v->ndim; d++) {
 		dim[d] = v->dim[d];
 		dim[d].n = tt_value_piece(p->from, v, d, p->coord, -1).n;
-		for (int ax = 0; dim[d].role == TT_TOKENS && ax < p->from->mesh.naxes; ax++) {
-			const tt_axis *x = &p->from->mesh.ax[ax];
-			if (x->size == 1 || x->rows || v->layout.ax[ax].type != TT_S || v->layout.ax[ax].dim != d)
-				continue;
-			dim[d].n = tt_ceil_div(v->dim[d].n, x->size); /* their number is the cell's: the largest share is planned */
-			dim[d].part = p->coord[ax];
-			dim[d].parts = x->size;
-		}
+		int level = 0;
+		for (int order = 0; dim[d].role == TT_TOKENS && order < TT_MAX_AXES; order++)
+			for (int ax = 0; ax < p->from->mesh.naxes; ax++) {
+				const tt_axis *x = &p->from->mesh.ax[ax];
+				tt_axis_type t = v->layout.ax[ax];
+				if (x->size == 1 || x->rows || t.type != TT_S || t.dim != d || t.order != order)
+					continue;
+				if (!level)
+					dim[d].n = v->dim[d].n;
+				dim[d].n = tt_ceil_div(dim[d].n, x->size); /* their number is the cell's: the largest share is planned */
+				dim[d].share[level].part = (int16_t)p->coord[ax];
+				dim[d].share[level++].parts = (int16_t)x->size;
+			}
 	}
 }
 

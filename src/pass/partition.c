@@ -37,14 +37,16 @@ static const tt_layout_row *find(const tt_plan *plan, tt_place place, const char
 	return NULL;
 }
 
-/* Layout of an input or a state. The inner axes of the mesh shard a dim outermost: a column weight is (tp, fsdp); tokens are dealt by the
- * loader, whose axes have no order among them that would show. */
+/* Layout of an input or a state. Axes shard a dim in their own order, outermost first, but a parameter along the last axis before all: a column
+ * weight is (tp, fsdp). */
 static void place(part *p, tt_v v)
 {
 	const tt_value *x = &p->g->values[v];
 	bool param = x->state >= 0 && p->g->states[x->state].trainable;
 	tt_layout l = tt_layout_all(TT_R);
-	for (int ax = p->plan->mesh.naxes - 1; ax >= 0; ax--) {
+	int n = p->plan->mesh.naxes;
+	for (int i = 0; i < n; i++) {
+		int ax = param ? (i + n - 1) % n : i;
 		if (p->plan->mesh.ax[ax].size == 1)
 			continue;
 		const tt_layout_row *r = find(p->plan, TT_PLACE_STORE, x->name, NULL, ax);

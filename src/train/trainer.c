@@ -13,6 +13,7 @@ struct tt_trainer {
 	tt_graph *typed;       /* on the mesh, before it became this rank's */
 	tt_graph *train, *eval;
 	tt_comm_axes axes;
+	tt_comm_group *sharers; /* ranks that have other tokens of the step; NULL: none */
 	int coord[TT_RUN_AXES];
 	tt_exec *exec;
 	tt_hashes *hashes;     /* NULL: nothing is recorded */
@@ -26,7 +27,10 @@ struct tt_trainer {
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
 	double *nll_doubles;
-	double *counts;        /* [2 * data ranks] */
+	tt_share *share;       /* of the batch, under context parallelism; else NULL */
+	int32_t *order;        /* [tokens of a batch] who holds which */
+	double *rows;          /* [2, rows of a step] token losses and valid tokens of each row, of this rank */
+	double *all_rows;      /* [ranks that share the step, 2, rows of a step] */
 	void (*before_update)(void *ctx);
 	void *before_ctx;
 	int64_t rows_per_mb;
@@ -129,6 +133,10 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 	TT_TRY(tt_comm_axes_open(m->comm, TT_RUN_AXES, m->size, axis_names, &t->axes));
 	memcpy(t->coord, t->axes.coord, sizeof t->coord);
 	t->o.exec.axes = &t->axes;
+	uint32_t sharing = 0;
+	for (int i = 0; i < TT_TP; i++)
+		sharing |= (uint32_t)(m->size[i] > 1) << i;
+	t->sharers = t->axes.group[sharing];
 	return TT_OK;
 }
 
@@ -305,7 +313,14 @@ static tt_status setup(tt_trainer *t)
 	for (int i = 0; i < o->loss_chunks; i++)
 		TT_TRY(tt_exec_output(t->exec, TT_SEG_B, tt_arena_printf(t->arena, "loss.%d.nll", i), &t->nll[i]));
 	t->nll_values = TT_NEWN(t->arena, float, o->tokens_per_microbatch);
-	t->counts = TT_NEWN(t->arena, double, 2 * data_ranks(t));
+	int64_t nrows = t->step_rows->cap_rows;
+	t->rows = TT_NEWN(t->arena, double, 2 * nrows);
+	t->all_rows = TT_NEWN(t->arena, double, 2 * nrows * data_ranks(t) * t->o.mesh.size[TT_CP]);
+	if (t->o.mesh.size[TT_CP] > 1) {
+		int64_t most = TT_MAX(o->tokens_per_microbatch, t->o.eval_tokens);
+		t->share = tt_share_new(t->arena, most);
+		t->order = TT_NEWN(t->arena, int32_t, most);
+	}
 	t->nll_doubles = TT_NEWN(t->arena, double, o->tokens_per_microbatch);
 	t->imported = TT_NEWN(t->arena, int, t->model->nparams);
 	for (int64_t i = 0; i < t->model->nparams; i++)
@@ -370,8 +385,24 @@ static tt_status read_real(tt_trainer *t, const char *name, double *out)
 	return TT_OK;
 }
 
+static tt_status write_share(tt_trainer *t, const tt_batch *b)
+{
+	tt_share *s = t->share;
+	int parts = t->o.mesh.size[TT_CP];
+	tt_batch_order(b, t->o.data.context_length, parts, true, t->order);
+	tt_share_fill(b, t->order, t->coord[TT_CP], parts, s);
+	TT_TRY(tt_exec_write(t->exec, "ids", 0, s->ids, s->T));
+	TT_TRY(tt_exec_write(t->exec, "labels", 0, s->labels, s->T));
+	TT_TRY(tt_exec_write(t->exec, "positions", 0, s->positions, s->T));
+	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, s->seq_ids, s->T));
+	TT_TRY(tt_exec_write(t->exec, "seq_table", 0, b->seq_table, b->nsequences + 1));
+	return tt_exec_write(t->exec, "lines", 0, s->lines, b->T);
+}
+
 static tt_status write_batch(tt_trainer *t, const tt_batch *b)
 {
+	if (t->share)
+		return write_share(t, b);
 	TT_TRY(tt_exec_write(t->exec, "ids", 0, b->ids, b->T));
 	TT_TRY(tt_exec_write(t->exec, "labels", 0, b->labels, b->T));
 	TT_TRY(tt_exec_write(t->exec, "positions", 0, b->positions, b->T));
@@ -380,14 +411,11 @@ static tt_status write_batch(tt_trainer *t, const tt_batch *b)
 	return tt_exec_write(t->exec, "lines", 0, b->lines, b->T);
 }
 
-static double attended_pairs(const tt_batch *b, int64_t window)
+/* (query, key) pairs of a sequence. */
+static double attended(int64_t tokens, int64_t window)
 {
-	double pairs = 0;
-	for (int64_t s = 0; s < b->nsequences; s++) {
-		double n = b->seq_table[s + 1] - b->seq_table[s], w = window > 0 && (double)window < n ? (double)window : n;
-		pairs += w * (w + 1) / 2 + (n - w) * w;
-	}
-	return pairs;
+	double n = (double)tokens, w = window > 0 && window < tokens ? (double)window : n;
+	return w * (w + 1) / 2 + (n - w) * w;
 }
 
 /* An acc scalar of EVAL as a double. */
@@ -401,42 +429,45 @@ static tt_status read_acc(tt_trainer *t, const char *name, double *out)
 	return TT_OK;
 }
 
-/* The worst mean loss of a row of the microbatch just run, at least `worst`. Sums are in order of tokens, in double. */
-static tt_status worst_row(tt_trainer *t, const tt_batch *b, double *worst)
+/* Adds the token losses of the microbatch just run to those of their rows, in order of tokens, in double. `first`: its first row. */
+static tt_status add_rows(tt_trainer *t, const tt_batch *b, int64_t first)
 {
-	int64_t context = t->o.data.context_length;
+	int64_t context = t->o.data.context_length, parts = t->share ? t->o.mesh.size[TT_CP] : 1, at0 = t->share ? tt_deal(b->T, t->coord[TT_CP], parts) : 0;
+	int64_t T = t->share ? t->share->T : b->T;
+	double *loss = t->rows, *valid = loss + t->step_rows->nrows;
 	for (int i = 0; i < t->o.loss_chunks; i++) {
-		int64_t at = t->nll[i].dim[0].base, n = TT_MIN(t->nll[i].dim[0].n, b->T - at);
+		int64_t at = t->nll[i].dim[0].base, n = TT_MIN(t->nll[i].dim[0].n, T - at);
 		if (n > 0)
 			TT_TRY(tt_tensor_read(t->exec, &t->nll[i], 0, t->o.exec.f64 ? (void *)(t->nll_doubles + at) : (void *)(t->nll_values + at), n));
 	}
-	for (int64_t row = 0; row < b->T; row += context) {
-		double sum = 0;
-		int64_t valid = 0;
-		for (int64_t k = row; k < TT_MIN(row + context, b->T); k++)
-			if (b->labels[k] != TT_IGNORE) {
-				sum += t->o.exec.f64 ? t->nll_doubles[k] : (double)t->nll_values[k];
-				valid++;
-			}
-		if (valid && !(sum / (double)valid <= *worst))
-			*worst = sum / (double)valid;
+	for (int64_t k = 0; k < T; k++) {
+		int64_t token = t->share ? t->order[at0 + k] : k, row = first + token / context;
+		if (b->labels[token] == TT_IGNORE)
+			continue;
+		loss[row] += t->o.exec.f64 ? t->nll_doubles[k] : (double)t->nll_values[k];
+		valid[row]++;
 	}
 	return TT_OK;
 }
 
-/* What the loop itself counts over this rank's rows, over all. */
+/* The worst mean loss of a row, and all attended pairs: what the loop counts of this rank's tokens, over all ranks that share the step. */
 static tt_status share_counts(tt_trainer *t, tt_step_report *r)
 {
-	tt_comm_group *data = many_ranks(t) ? t->axes.group[(t->o.mesh.size[TT_DP_REPLICATE] > 1) << TT_DP_REPLICATE | (t->o.mesh.size[TT_DP_SHARD] > 1) << TT_DP_SHARD] : NULL;
-	if (!data)
-		return TT_OK;
-	double mine[2] = { r->pairs, r->loss_max }, *all = t->counts;
-	TT_TRY(tt_comm_all_gather(data, "counts of a step", mine, sizeof mine, all));
-	r->pairs = 0;
-	for (int i = 0; i < tt_comm_group_size(data); i++) {
-		r->pairs += all[2 * i];
-		if (!(all[2 * i + 1] <= r->loss_max))
-			r->loss_max = all[2 * i + 1];
+	int64_t n = t->step_rows->nrows, ranks = 1;
+	const double *all = t->rows;
+	if (t->sharers) {
+		ranks = tt_comm_group_size(t->sharers);
+		TT_TRY(tt_comm_all_gather(t->sharers, "losses of rows", t->rows, 2 * n * (int64_t)sizeof *all, t->all_rows));
+		all = t->all_rows;
+	}
+	for (int64_t row = 0; row < n; row++) {
+		double loss = 0, valid = 0;
+		for (int64_t i = 0; i < ranks; i++) {
+			loss += all[2 * n * i + row];
+			valid += all[2 * n * i + n + row];
+		}
+		if (valid > 0 && !(loss / valid <= r->loss_max))
+			r->loss_max = loss / valid;
 	}
 	return TT_OK;
 }
@@ -455,6 +486,9 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		return TT_OK;
 	double inv = 1 / (double)s->nvalid;
 	TT_TRY(write_real(t, "inv_valid", &inv, 1));
+	memset(t->rows, 0, sizeof *t->rows * 2 * (size_t)s->nrows);
+	for (int64_t k = 0; k < s->nsequences; k++)
+		r->pairs += attended(s->seq_table[k + 1] - s->seq_table[k], t->o.model.sliding_window);
 	/* Every data rank runs as many cells as the one with most rows; those who have none left run them on no token. */
 	int64_t ranks = data_ranks(t), end = tt_deal(s->nrows, data_rank(t) + 1, ranks), first = tt_deal(s->nrows, data_rank(t), ranks), row = first;
 	int64_t cells = tt_ceil_div(tt_ceil_div(s->nrows, ranks), t->rows_per_mb);
@@ -462,14 +496,13 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		t0 = tt_now();
 		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, end), t->batch);
 		TT_TRY(write_batch(t, t->batch));
-		r->pairs += attended_pairs(t->batch, t->o.model.sliding_window);
 		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = cell_at == 0, .step = index + 1 };
 		double t1 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
 		double t2 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_B, &cell));
 		double t3 = tt_now();
-		TT_TRY(worst_row(t, t->batch, &r->loss_max));
+		TT_TRY(add_rows(t, t->batch, row));
 		r->data_seconds += t1 - t0;
 		r->forward_seconds += t2 - t1;
 		r->backward_seconds += t3 - t2;
