@@ -37,6 +37,12 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 	return true;
 }
 
+/* What a conversion became: it has no type any more, and stands in graphs of one rank alone. */
+static bool exchange_spmd(const tt_typing *t)
+{
+	return tt_typing_reject(t, 0, "but needs no type, as an exchange is one rank's: the localise pass makes it of a conversion");
+}
+
 /* Blocks given and taken. */
 static size_t exchange_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
 {
@@ -66,5 +72,5 @@ const tt_op tt_op_exchange = {
 				    { "index", TT_ATTR_INT, offsetof(tt_attr_exchange, index) },
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
 				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) }, TT_ATTRS_END },
-	.infer = exchange_infer, .scratch = exchange_scratch, .sample = exchange_sample,
+	.infer = exchange_infer, .spmd = exchange_spmd, .scratch = exchange_scratch, .sample = exchange_sample,
 };
