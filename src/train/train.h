@@ -137,7 +137,7 @@ void tt_run_close(tt_run *r); /* waits for a save in progress; accepts NULL */
 tt_status tt_run_step(tt_run *r, tt_step_report *out) TT_CHECKED;
 /* Mean loss over the first validation.steps batches, or over all that is held out. */
 tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid) TT_CHECKED;
-/* Saves now and waits for it. Needs checkpoint.enable. */
+/* Saves now and waits for it. Its error is returned, whatever checkpoint.on_error says. Needs checkpoint.enable. */
 tt_status tt_run_save(tt_run *r) TT_CHECKED;
 /* Steps until training.steps, the text's end, or a signal (TT_ERR_STOP, after a save). */
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out) TT_CHECKED;
