@@ -132,6 +132,75 @@ static uint64_t text_save(const tt_data *d, uint64_t h)
 	return h;
 }
 
+/* ---- evidence ------------------------------------------------------------------------------------------------------ */
+
+/* Most that is read for evidence: the time that it takes must not be felt at the start of a run. */
+enum { EVIDENCE_FILES = 8192 };
+static const int64_t EVIDENCE_BYTES = 256 * TT_MIB;
+
+static int64_t evidence_every(const set *s)
+{
+	int64_t bytes = 0;
+	for (int64_t i = 0; i < s->n; i++)
+		bytes += TT_MIN(s->files[i].size, (int64_t)TT_FILE_SAMPLE);
+	return TT_MAX((int64_t)1, TT_MAX(tt_ceil_div(s->n, EVIDENCE_FILES), tt_ceil_div(bytes, EVIDENCE_BYTES)));
+}
+
+static void digits(char *out, uint32_t v)
+{
+	for (int i = 7; i >= 0; i--, v >>= 4)
+		out[i] = "0123456789abcdef"[v & 15];
+}
+
+static const char *text_evidence(tt_data *d, int64_t *every)
+{
+	const set *s = &((const text *)d->self)->train;
+	if (!*every)
+		*every = evidence_every(s);
+	tt_arena *scratch = tt_arena_create("evidence");
+	uint8_t *buffer = tt_arena_alloc(scratch, TT_FILE_SAMPLE);
+	char *out = tt_arena_alloc(d->arena, (size_t)(s->n * TT_EVIDENCE + 1)); /* ends with a NUL */
+	for (int64_t i = 0; i < s->n; i++) {
+		const tt_file *f = &s->files[i];
+		uint32_t name = tt_hash32(f->rel);
+		bool sampled = name % (uint64_t)*every == 0;
+		digits(out + i * TT_EVIDENCE, name);
+		digits(out + i * TT_EVIDENCE + 8, (uint32_t)(sampled ? tt_file_sample(f, buffer) : tt_mix64((uint64_t)f->size)));
+	}
+	tt_arena_destroy(scratch);
+	return out;
+}
+
+static bool name_among(const char *evidence, int64_t n, const char *name)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!memcmp(evidence + i * TT_EVIDENCE, name, 8))
+			return true;
+	return false;
+}
+
+static void text_difference(const tt_data *d, const char *now, const char *saved, tt_buf *out)
+{
+	const set *s = &((const text *)d->self)->train;
+	int64_t was = (int64_t)strlen(saved) / TT_EVIDENCE, both = TT_MIN(was, s->n), i = 0;
+	while (i < both && !memcmp(now + i * TT_EVIDENCE, saved + i * TT_EVIDENCE, TT_EVIDENCE))
+		i++;
+	if (i == was && i == s->n)
+		return;
+	if (i == s->n) {
+		tt_buf_printf(out, "the files after %s are gone", s->files[i - 1].path);
+	} else {
+		const char *name = now + i * TT_EVIDENCE;
+		if (i < was && !memcmp(name, saved + i * TT_EVIDENCE, 8))
+			tt_buf_printf(out, "%s has changed", s->files[i].path);
+		else if (name_among(saved, was, name))
+			tt_buf_printf(out, "before %s a file is gone, or the order of the files is another", s->files[i].path);
+		else
+			tt_buf_printf(out, "%s is new", s->files[i].path);
+	}
+	tt_buf_printf(out, "; there were %lld files to train on, there are %lld", (long long)was, (long long)s->n);
+}
+
 /* ---- epochs ----------------------------------------------------------------------------------------------------- */
 
 static const epoch *epoch_get(set *s, uint64_t seed, int64_t number)
@@ -253,5 +322,7 @@ const tt_source_kind tt_source_text = {
 	.open = text_open,
 	.next = text_next,
 	.save = text_save,
+	.evidence = text_evidence,
+	.difference = text_difference,
 	.close = text_close,
 };

@@ -1,5 +1,4 @@
 /* checkpoint.c: the checkpoints of a run: when one is due, how one is begun and ended, and what a failed one means. */
-#include <errno.h>
 #include <sys/stat.h>
 
 #include "train/internal.h"
@@ -79,7 +78,8 @@ static tt_status begin(tt_run *r, bool model_only)
 	tt_ckpt_state st = {
 		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
 		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
-		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint },
+		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint }, .files = cur.files, .files_every = cur.every,
+		.unvalidated = r->unvalidated,
 		.schedule = { sc->warmup, sc->total, sc->decay, tt_decay_name(sc->type), sc->min_factor }, .config = r->o.config,
 	};
 	r->saving_model_only = model_only;
@@ -102,6 +102,18 @@ static tt_status judge(tt_run *r, tt_status s)
 	tt_log(TT_LOG_WARN, "save failed: %s; training goes on without it (checkpoint.on_error)", tt_error_text());
 	tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "save_failed", tt_error_text(), NULL, 0);
 	return TT_OK;
+}
+
+tt_status tt_run_try_checkpoints(tt_run *r)
+{
+	const tt_config *cfg = r->cfg;
+	int64_t left = cfg->training.steps - tt_trainer_steps(r->trainer);
+	if (!r->writer || left <= 0)
+		return TT_OK;
+	/* Saves by the clock are not counted: how many there will be is not known. */
+	int64_t saves = tt_ceil_div(left, cfg->checkpoint.interval);
+	bool model_only = saves == 1 && cfg->checkpoint.last_save_model_only && !cfg->checkpoint.enable_first_step_checkpoint;
+	return judge(r, tt_ckpt_try(r->writer, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype_of(r, model_only), saves));
 }
 
 /* ---- the run's side ---------------------------------------------------------------------------------------------------------------------- */

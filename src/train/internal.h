@@ -8,6 +8,9 @@
 
 const char *tt_decay_name(tt_decay d); /* the config's word */
 
+/* The model that a config names, its keys over the flavor or config.json. */
+tt_status tt_model_from_config(tt_arena *a, const tt_config *cfg, tt_llama_config *out) TT_CHECKED;
+
 /* ---- saved.c ------------------------------------------------------------------------------------------------------------------------ */
 
 /* The tensors of a checkpoint, bound to the program's states. */
@@ -40,7 +43,7 @@ struct tt_run {
 	bool last_model_only;     /* it holds the model alone */
 	bool saving_model_only;   /* the save in progress */
 	bool ending;              /* no step comes after the save at hand */
-	bool unvalidated;         /* the last step's validation was given up for a signal, and is made up for before the next step */
+	bool unvalidated;         /* the last step's validation was given up for a signal; a run that resumes from here makes up for it */
 	double last_save_time, last_step_end;
 	double save_seconds, validate_seconds; /* since the last step's record */
 	double peak;                           /* FLOP/s of this machine, measured; NaN: not known (yet) */
@@ -61,6 +64,11 @@ tt_status tt_run_save_due(tt_run *r) TT_CHECKED;
 tt_status tt_run_save_last(tt_run *r, bool model_only) TT_CHECKED;
 /* Waits for the save in progress and logs how it ended: another error is being told. */
 void tt_run_drop_save(tt_run *r);
+
+/* How a resumed run's config differs from its checkpoint's: a model that computes something else is an error, other differences that matter are
+ * warnings. */
+typedef struct tt_differences { const char *data; } tt_differences; /* "; data.seed is 1, was 0": for an error about the data */
+tt_status tt_run_compare(tt_run *r, const tt_ckpt *c, unsigned exclude, tt_differences *out) TT_CHECKED;
 
 /* Restores the newest checkpoint in `folder` (or checkpoint.load_step) if there is one. */
 tt_status tt_run_resume(tt_run *r, const char *folder) TT_CHECKED;

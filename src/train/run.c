@@ -98,6 +98,8 @@ static tt_status lock_folder(tt_run *r)
 	return TT_OK;
 }
 
+static tt_status validate_step(tt_run *r);
+
 static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
@@ -112,10 +114,11 @@ static tt_status open_run(tt_run *r)
 		r->io.print(passes.s);
 	tt_buf_fini(&passes);
 	TT_TRY(s);
+	tt_trainer_set_stop(r->trainer, r->io.stop);
 	TT_TRY(tt_run_open_checkpoints(r));
 	static const tt_metrics_mode modes[] = { TT_METRICS_AUTO, TT_METRICS_LIVE, TT_METRICS_PLAIN, TT_METRICS_OFF };
 	tt_metrics_options m = {
-		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .steps = cfg->training.steps, .log_freq = cfg->metrics.log_freq,
+		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .steps = cfg->training.steps, .log_freq = cfg->metrics.log_freq,
 		.mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
 	};
 	if (r->io.console)
@@ -127,6 +130,9 @@ static tt_status open_run(tt_run *r)
 	warn_norm_groups(r);
 	log_start(r);
 	dump(r);
+	TT_TRY(tt_run_try_checkpoints(r));
+	if (r->unvalidated) /* the run that is resumed was stopped in this validation */
+		TT_TRY(validate_step(r));
 	r->last_save_time = r->last_step_end = tt_now();
 	return TT_OK;
 }
@@ -243,6 +249,19 @@ tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
 	return TT_OK;
 }
 
+/* The validation that is due after the last step. One that a signal ends is due again when the run is resumed: it goes into the checkpoint as such. */
+static tt_status validate_step(tt_run *r)
+{
+	double loss;
+	int64_t valid;
+	bool last = tt_trainer_steps(r->trainer) >= r->cfg->training.steps;
+	tt_status s = tt_run_validate(r, last && r->io.valid_whole, &loss, &valid);
+	r->unvalidated = s == TT_ERR_STOP;
+	if (!r->unvalidated)
+		TT_TRY(s);
+	return TT_OK;
+}
+
 tt_status tt_run_step(tt_run *r, tt_step_report *out)
 {
 	const tt_config *cfg = r->cfg;
@@ -256,11 +275,8 @@ tt_status tt_run_step(tt_run *r, tt_step_report *out)
 	TT_TRY(tt_run_poll_save(r, false));
 	bool last = s.step >= cfg->training.steps;
 	/* Before the save: a run that resumes from it must not miss this validation. */
-	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0)) {
-		double loss;
-		int64_t valid;
-		TT_TRY(tt_run_validate(r, last && r->io.valid_whole, &loss, &valid));
-	}
+	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0))
+		TT_TRY(validate_step(r));
 	if (!last)
 		TT_TRY(tt_run_save_due(r));
 	*out = s;
@@ -275,11 +291,14 @@ static tt_status step_failed(tt_run *r, tt_status s)
 	TT_FAIL(s, "%s", text);
 }
 
+/* The number of the signal that asks the run to end; 0: none. */
+static int asked(const tt_run *r) { return r->io.stop ? (int)*r->io.stop : 0; }
+
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 {
 	const tt_config *cfg = r->cfg;
-	int stop = r->io.stop ? (int)*r->io.stop : 0; /* asked during start-up: nothing is new since the last checkpoint */
-	bool idle = stop != 0;
+	int stop = asked(r);
+	bool idle = stop != 0; /* asked during start-up: nothing is new since the last checkpoint */
 	while (tt_trainer_steps(r->trainer) < cfg->training.steps && !stop) {
 		tt_step_report s;
 		tt_status st = tt_run_step(r, &s);
@@ -289,7 +308,7 @@ tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 		}
 		if (st != TT_OK)
 			return step_failed(r, st);
-		stop = r->io.stop ? (int)*r->io.stop : 0;
+		stop = asked(r);
 	}
 	int64_t step = tt_trainer_steps(r->trainer);
 	/* A run that has ended may leave the model alone; one that was stopped goes on later. */

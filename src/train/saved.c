@@ -28,6 +28,33 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	return TT_OK;
 }
 
+tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, const tt_st *st)
+{
+	for (int64_t i = 0; i < model->nparams; i++) {
+		const tt_value *v = tt_value_get(model->g, model->params[i].state);
+		const tt_st_tensor *x;
+		int64_t dims[TT_MAX_DIMS];
+		for (int d = 0; d < v->ndim; d++)
+			dims[d] = v->dim[d].n;
+		TT_TRY(tt_st_get(st, model->params[i].name, &x));
+		TT_TRY(tt_st_expect(x, v->ndim, dims));
+	}
+	/* What the file has beyond that would be lost in silence: another model than this config says. */
+	const char *unused = NULL;
+	int64_t nunused = 0;
+	for (int64_t i = 0; i < tt_st_count(st); i++) {
+		const char *name = tt_st_at(st, i)->name;
+		if (tt_value_find(model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) || (c->tie_word_embeddings && !strcmp(name, "lm_head.weight")))
+			continue;
+		unused = unused ? unused : name;
+		nunused++;
+	}
+	if (nunused)
+		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
+				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", tt_st_path(st), (long long)nunused, unused);
+	return TT_OK;
+}
+
 tt_status tt_saved_read(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
 {
 	tt_saved *s = ctx;

@@ -23,6 +23,7 @@ struct tt_trainer {
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
 	double *nll_doubles;
+	const volatile sig_atomic_t *stop; /* NULL: nothing stops a validation */
 	void (*before_update)(void *ctx);
 	void *before_ctx;
 	int64_t rows_per_mb;
@@ -38,6 +39,8 @@ const tt_startup *tt_trainer_startup(const tt_trainer *t) { return &t->startup; 
 int64_t tt_trainer_steps(const tt_trainer *t) { return t->step; }
 int64_t tt_trainer_updates(const tt_trainer *t) { return t->updates; }
 int64_t tt_trainer_skips(const tt_trainer *t) { return t->skips; }
+
+void tt_trainer_set_stop(tt_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
 
 void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx)
 {
@@ -130,17 +133,11 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 {
 	tt_st *st;
 	TT_TRY(tt_st_open(t->arena, path, &st));
-	tt_status s = TT_OK;
+	tt_status s = tt_weights_check(t->model, &t->o.model, st);
 	bool f64 = t->o.exec.f64;
 	for (int64_t i = 0; i < t->model->nparams && s == TT_OK; i++) {
 		const tt_param *p = &t->model->params[i];
-		const tt_value *v = tt_value_get(t->model->g, p->state);
-		const tt_st_tensor *x;
-		int64_t dims[TT_MAX_DIMS];
-		for (int d = 0; d < v->ndim; d++)
-			dims[d] = v->dim[d].n;
-		if ((s = tt_st_get(st, p->name, &x)) != TT_OK || (s = tt_st_expect(x, v->ndim, dims)) != TT_OK)
-			break;
+		const tt_st_tensor *x = tt_st_find(st, p->name);
 		t->imported[i] = (int)x->dtype;
 		enum { BLOCK = 1 << 14 };
 		for (int64_t at = 0; at < x->count && s == TT_OK; at += BLOCK) {
@@ -152,22 +149,8 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 				s = tt_exec_write(t->exec, p->name, at, d, n);
 		}
 	}
-	/* What the file has beyond that would be lost in silence: another model than this config says. */
-	const char *unused = NULL;
-	int64_t nunused = 0;
-	for (int64_t i = 0; i < tt_st_count(st); i++) {
-		const char *name = tt_st_at(st, i)->name;
-		if (tt_value_find(t->model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) ||
-		    (t->o.model.tie_word_embeddings && !strcmp(name, "lm_head.weight")))
-			continue;
-		unused = unused ? unused : tt_arena_strdup(t->arena, name);
-		nunused++;
-	}
 	tt_st_close(st);
 	TT_TRY(s);
-	if (nunused)
-		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
-				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", path, (long long)nunused, unused);
 	return TT_OK;
 }
 
@@ -534,6 +517,8 @@ tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum,
 	if (max_rows)
 		rows = TT_MIN(rows, max_rows);
 	for (int64_t r = 0; r < rows; r += t->valid_rows->nrows) {
+		if (t->stop && *t->stop)
+			TT_FAIL(TT_ERR_STOP, "signal %d in a validation", (int)*t->stop);
 		TT_TRY(tt_data_valid(t->data, r, t->valid_rows));
 		tt_batch_fill(t->valid_rows, 0, TT_MIN(t->valid_rows->nrows, rows - r), t->batch);
 		double one;
