@@ -58,6 +58,16 @@ static void model_keys(tt_test *t)
 	/* The same model in other words is the same. */
 	RESUMED(t, tt_arena_printf(t->arena, "--model.hf_config=%s --model.hidden_size=0", tt_test_path(t, step_path(t, "run", AT, ""))), 0, "at step 4");
 	silent(t);
+	/* Another under the same name is not. */
+	put(t, "hf/config.json", read_text(t, step_path(t, "run", AT, "config.json")), strlen(read_text(t, step_path(t, "run", AT, "config.json"))));
+	const char *named = tt_arena_printf(t->arena, "--model.hf_config=%s", tt_test_path(t, "hf"));
+	RUN(t, "named", tt_arena_printf(t->arena, "%s --training.steps=2", named));
+	char *config = tt_arena_strdup(t->arena, read_text(t, "hf/config.json")), *theta = strstr(config, "\"rope_theta\": ");
+	if (TT_CHECK(t, theta)) {
+		theta[strlen("\"rope_theta\": ")] = '7';
+		put(t, "hf/config.json", config, strlen(config));
+		RUN_SAYS(t, "named", tt_arena_printf(t->arena, "%s --training.steps=3", named), 2, "model.rope_theta is 7");
+	}
 	/* A model that is not a flavor's, and one with a window, come back as what they were. */
 	RUN(t, "other", tt_arena_printf(t->arena, "--training.steps=2 %s %s %s", changes[1][0], changes[2][0], changes[5][0]));
 	RUN_SAYS(t, "other", tt_arena_printf(t->arena, "--training.steps=3 %s %s %s", changes[1][0], changes[2][0], changes[5][0]), 0, "at step 2");

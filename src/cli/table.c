@@ -29,7 +29,7 @@ const tt_command tt_commands[] = {
 	  { "titan doctor", "titan doctor run.toml --measure --json" } },
 	{ "ckpt", "titan ckpt inspect DIR [--hash] | verify DIR | export DIR OUT [--dtype=float32|bfloat16|float16|imported]",
 	  "look into a checkpoint, check every byte of it, write it as a plain Hugging Face folder", tt_cmd_ckpt,
-	  { { "DIR", "a checkpoint, a folder of them (the latest is taken, verify takes all), or a Hugging Face folder" },
+	  { { "DIR", "a checkpoint, a run's folder or the one of its checkpoints (the latest is taken, verify takes all), or a Hugging Face model" },
 	    { "OUT", "the folder to write" },
 	    { "--hash", "inspect: a hash of every tensor's bytes too" },
 	    { "--dtype=float32|bfloat16|float16|imported", "export: of the tensors; `imported`, the default: as they came" } },

@@ -133,7 +133,7 @@ typedef struct comparison {
 static void key_differs(void *ctx, const char *key, const char *was, const char *now)
 {
 	comparison *x = ctx;
-	if (!strncmp(key, "data.", 5) || !strncmp(key, "validation.", 11) || !strcmp(key, "debug.seed"))
+	if (!strncmp(key, "data.", 5) || !strcmp(key, "validation.paths") || !strcmp(key, "validation.fraction") || !strcmp(key, "debug.seed"))
 		tt_buf_printf(&x->data, "; %s is %s, was %s", key, now, was);
 	if (x->exclude & TT_CKPT_TRAIN_STATE)
 		return;

@@ -14,12 +14,46 @@ static const double ln2 = 0.693147180559945309417;
 
 tt_trainer *tt_run_trainer(tt_run *r) { return r->trainer; }
 
+/* ---- validation ----------------------------------------------------------------------------------------------------------------------- */
+
+tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
+{
+	const tt_config *cfg = r->cfg;
+	int64_t rows = cfg->validation.steps > 0 && !whole ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(r->trainer)) : 0;
+	double t0 = tt_now(), sum;
+	TT_TRY(tt_trainer_validate(r->trainer, rows, &sum, valid));
+	*loss = *valid ? sum / (double)*valid : __builtin_nan("");
+	r->validate_seconds += tt_now() - t0;
+	if (!*valid) {
+		tt_log(TT_LOG_WARN, "validation has no tokens");
+		return TT_OK;
+	}
+	r->sum.valid_bits = sum / ln2;
+	r->sum.valid_predicted = *valid;
+	tt_metrics_validation v = { .step = tt_trainer_steps(r->trainer), .loss = *loss, .bits_per_token = *loss / ln2, .tokens = *valid, .seconds = tt_now() - t0 };
+	tt_metrics_log_validation(r->metrics, &v);
+	return TT_OK;
+}
+
+/* The validation that is due after the last step. One that a signal ends is due again when the run is resumed: it goes into the checkpoint as such. */
+static tt_status validate_step(tt_run *r)
+{
+	double loss;
+	int64_t valid;
+	bool last = tt_trainer_steps(r->trainer) >= r->cfg->training.steps;
+	tt_status s = tt_run_validate(r, last && r->io.valid_whole, &loss, &valid);
+	r->unvalidated = s == TT_ERR_STOP;
+	if (!r->unvalidated)
+		TT_TRY(s);
+	return TT_OK;
+}
+
+/* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
+
 static bool in_norm_group(const tt_config *cfg, int group, const tt_slot *s)
 {
 	return s->trainable && s->source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[group], s->name);
 }
-
-/* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
 
 static void dump(tt_run *r)
 {
@@ -98,8 +132,6 @@ static tt_status lock_folder(tt_run *r)
 	return TT_OK;
 }
 
-static tt_status validate_step(tt_run *r);
-
 static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
@@ -118,8 +150,8 @@ static tt_status open_run(tt_run *r)
 	TT_TRY(tt_run_open_checkpoints(r));
 	static const tt_metrics_mode modes[] = { TT_METRICS_AUTO, TT_METRICS_LIVE, TT_METRICS_PLAIN, TT_METRICS_OFF };
 	tt_metrics_options m = {
-		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .steps = cfg->training.steps, .log_freq = cfg->metrics.log_freq,
-		.mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
+		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .steps = cfg->training.steps,
+		.log_freq = cfg->metrics.log_freq, .mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
 	};
 	if (r->io.console)
 		m.console = *r->io.console;
@@ -228,38 +260,6 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_arena_pop(r->arena, mark);
 	r->last_step_end = tt_now();
 	r->save_seconds = r->validate_seconds = 0;
-}
-
-tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
-{
-	const tt_config *cfg = r->cfg;
-	int64_t rows = cfg->validation.steps > 0 && !whole ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(r->trainer)) : 0;
-	double t0 = tt_now(), sum;
-	TT_TRY(tt_trainer_validate(r->trainer, rows, &sum, valid));
-	*loss = *valid ? sum / (double)*valid : __builtin_nan("");
-	r->validate_seconds += tt_now() - t0;
-	if (!*valid) {
-		tt_log(TT_LOG_WARN, "validation has no tokens");
-		return TT_OK;
-	}
-	r->sum.valid_bits = sum / ln2;
-	r->sum.valid_predicted = *valid;
-	tt_metrics_validation v = { .step = tt_trainer_steps(r->trainer), .loss = *loss, .bits_per_token = *loss / ln2, .tokens = *valid, .seconds = tt_now() - t0 };
-	tt_metrics_log_validation(r->metrics, &v);
-	return TT_OK;
-}
-
-/* The validation that is due after the last step. One that a signal ends is due again when the run is resumed: it goes into the checkpoint as such. */
-static tt_status validate_step(tt_run *r)
-{
-	double loss;
-	int64_t valid;
-	bool last = tt_trainer_steps(r->trainer) >= r->cfg->training.steps;
-	tt_status s = tt_run_validate(r, last && r->io.valid_whole, &loss, &valid);
-	r->unvalidated = s == TT_ERR_STOP;
-	if (!r->unvalidated)
-		TT_TRY(s);
-	return TT_OK;
 }
 
 tt_status tt_run_step(tt_run *r, tt_step_report *out)
