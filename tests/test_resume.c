@@ -156,7 +156,7 @@ static void newer(tt_test *t)
 	RUN(t, "straight", "");
 	RUN(t, "run", "--training.steps=8 --checkpoint.interval=1 --checkpoint.keep_latest_k=3");
 	TT_CHECK_INT(t, count_names(t, "run", "step-"), 3);
-	static const char *const line = "has newer checkpoints than step 6, of steps 7, 8: they are replaced or removed once this run has saved one of its own";
+	static const char *const line = "has newer checkpoints than step 6, of steps 7, 8: they stay until this run has saved one of its own";
 	/* Until it has, nothing goes: neither when it cannot save, nor when it is killed. */
 	limit_files(200 * 1000);
 	RUN_SAYS(t, "run", "--checkpoint.load_step=6 --checkpoint.interval=1 --checkpoint.keep_latest_k=1", 1, line);

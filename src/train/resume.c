@@ -37,7 +37,8 @@ static tt_status restore_data(tt_run *r, const tt_ckpt_state *s, const tt_differ
 	return TT_OK;
 }
 
-/* Newer checkpoints are of a line of training that this run leaves: nothing is lost before it has a checkpoint of its own, but then. */
+/* Newer checkpoints are of a line of training that this run leaves: nothing is lost before it has a checkpoint of its own, but then. ckpt_prune
+ * does it; here it is told. */
 static tt_status warn_newer(tt_run *r, const char *folder, int64_t step)
 {
 	int64_t *steps, n, first = 0;
@@ -51,8 +52,8 @@ static tt_status warn_newer(tt_run *r, const char *folder, int64_t step)
 	tt_buf b = { 0 };
 	for (int64_t i = first; i < n; i++)
 		tt_buf_printf(&b, "%s%lld", i == first ? "" : ", ", (long long)steps[i]);
-	tt_log(TT_LOG_WARN, "%s has newer checkpoints than step %lld, of steps %s: they are replaced or removed once this run has saved one of its own "
-			    "(job.dump_folder: a copy of the folder keeps them)", folder, (long long)step, b.s);
+	tt_log(TT_LOG_WARN, "%s has newer checkpoints than step %lld, of steps %s: they stay until this run has saved one of its own, then its own take their "
+			    "places, and they go first where checkpoint.keep_latest_k is reached (a copy of the folder keeps them)", folder, (long long)step, b.s);
 	tt_buf_fini(&b);
 	return TT_OK;
 }
