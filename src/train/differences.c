@@ -74,11 +74,14 @@ static const char *field_text(tt_arena *a, field_type type, const void *p)
 	return "";
 }
 
-static tt_status same_model(tt_arena *a, const char *dir, const tt_llama_config *was, const tt_llama_config *is)
+static tt_status same_model(tt_arena *a, const char *dir, tt_llama_config was, tt_llama_config is)
 {
+	/* With what their zeros stand for. */
+	was.rope = tt_llama_rope(&was);
+	is.rope = tt_llama_rope(&is);
 	for (int i = 0; i < TT_COUNT(fields); i++) {
-		const char *before = field_text(a, fields[i].type, (const char *)was + fields[i].at);
-		const char *now = field_text(a, fields[i].type, (const char *)is + fields[i].at);
+		const char *before = field_text(a, fields[i].type, (const char *)&was + fields[i].at);
+		const char *now = field_text(a, fields[i].type, (const char *)&is + fields[i].at);
 		if (strcmp(before, now))
 			TT_FAIL(TT_ERR_USAGE, "model.%s is %s, the model in %s has %s: set it back to go on with that run, or start another in a job.dump_folder of its own%s",
 				fields[i].key, now, dir, before, fields[i].shape ? "" : tt_arena_printf(a, ", from its weights alone (model.hf_weights = \"%s\")", dir));
@@ -86,22 +89,17 @@ static tt_status same_model(tt_arena *a, const char *dir, const tt_llama_config 
 	return TT_OK;
 }
 
-/* Resolved models, so that the same one said in other words is the same. Twice: the checkpoint's config.json sees a file of model.hf_config that was
- * changed in its place; the saved keys (NULL: not readable) see what a config.json cannot say, such as the window of a Llama. */
+/* Resolved models, so that the same one said in other words is the same. Twice: the saved keys (NULL: not readable) know all of them, the
+ * checkpoint's config.json also what came from a file that is now another, or gone. */
 static tt_status compare_models(tt_run *r, const char *dir, const tt_config *saved)
 {
-	tt_arena *a = r->arena;
-	tt_llama_config was, now;
-	if (saved && tt_model_from_config(a, saved, &was) == TT_OK) /* else its hf_config has moved */
-		TT_TRY(same_model(a, dir, &was, &r->o.model));
-	tt_buf b = { 0 };
-	tt_status s = tt_ckpt_config_json(&r->o.model, "float32", NULL, &b);
-	if (s == TT_OK)
-		s = tt_llama_parse(a, "config.json", b.s, b.n, &now);
-	tt_buf_fini(&b);
-	TT_TRY(s);
-	TT_TRY(tt_llama_read(a, dir, &was));
-	TT_TRY(same_model(a, dir, &was, &now));
+	tt_llama_config was;
+	if (saved && tt_model_from_config(r->arena, saved, &was) == TT_OK)
+		TT_TRY(same_model(r->arena, dir, was, r->o.model));
+	TT_TRY(tt_llama_read(r->arena, dir, &was));
+	if (strcmp(was.architecture, "MistralForCausalLM"))
+		was.sliding_window = r->o.model.sliding_window; /* the config.json of a Llama cannot say */
+	TT_TRY(same_model(r->arena, dir, was, r->o.model));
 	return TT_OK;
 }
 
@@ -124,7 +122,6 @@ static const struct { const char *key, *what; unsigned part; } told[] = {
 };
 
 typedef struct comparison {
-	tt_run *r;
 	int64_t step;
 	unsigned exclude;
 	tt_buf data; /* keys of the data that differ */
@@ -158,7 +155,7 @@ tt_status tt_run_compare(tt_run *r, const tt_ckpt *c, unsigned exclude, tt_diffe
 	*out = (tt_differences){ "" };
 	if (!was)
 		return TT_OK;
-	comparison x = { .r = r, .step = s->step, .exclude = exclude };
+	comparison x = { .step = s->step, .exclude = exclude };
 	tt_config_diff(was, r->cfg, key_differs, &x);
 	/* Where no key differs, what the data was is what the config says. */
 	if (!x.data.n) {
