@@ -263,11 +263,11 @@ static void findings_of_files(tt_test *t)
 {
 	static const struct { const char *key; tt_finding_level level; const char *part, *file, *text; } cases[] = {
 		{ "memory.cgroup", TT_FINDING_WARN, "docker --memory", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
-		{ "memory.cgroup", TT_FINDING_WARN, "7.0 GiB of 16.0 GiB", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
-		{ "memory.free", TT_FINDING_BAD, "4.7 MiB", "/sys/fs/cgroup/a/memory.current", "20880000000\n" },
+		{ "memory.cgroup", TT_FINDING_WARN, "7.00 GiB of 16.0 GiB", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
+		{ "memory.free", TT_FINDING_BAD, "4.70 MiB", "/sys/fs/cgroup/a/memory.current", "20880000000\n" },
 		{ "memory.free", TT_FINDING_BAD, "300 MiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 307200 kB\n" },
-		{ "memory.free", TT_FINDING_WARN, "1.0 GiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n" },
-		{ "memory.swap", TT_FINDING_WARN, "1.5 GiB is swapped out", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\nSwapTotal: 2097152 kB\nSwapFree: 524288 kB\n" },
+		{ "memory.free", TT_FINDING_WARN, "1.00 GiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n" },
+		{ "memory.swap", TT_FINDING_WARN, "1.50 GiB is swapped out", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\nSwapTotal: 2097152 kB\nSwapFree: 524288 kB\n" },
 		{ "memory.huge_pages", TT_FINDING_WARN, "echo madvise", "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n" },
 		{ "memory.huge_pages", TT_FINDING_OK, "always", "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n" },
 		{ "memory.huge_pages", TT_FINDING_WARN, "CONFIG_", "/sys/kernel/mm/transparent_hugepage/enabled", "\n" },

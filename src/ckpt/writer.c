@@ -54,8 +54,8 @@ static tt_status room_check(const tt_ckpt_options *o, int64_t bytes)
 	int64_t room = o->fs->space(o->fs, o->folder);
 	/* Some file systems do not say; then the writes will. */
 	if (room >= 0 && room < bytes)
-		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %.1f MiB, the disk has %.1f MiB left (checkpoint.keep_latest_k, job.dump_folder)", o->folder,
-			(double)bytes / (double)TT_MIB, (double)room / (double)TT_MIB);
+		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %s, the disk has %s left (checkpoint.keep_latest_k, job.dump_folder)", o->folder,
+			tt_scale_bytes(bytes).s, tt_scale_bytes(room).s);
 	return TT_OK;
 }
 

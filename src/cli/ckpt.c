@@ -60,7 +60,7 @@ static tt_status print_tensors(tt_arena *a, const opened *o, bool hash)
 		bytes += t->bytes;
 		count += t->count;
 	}
-	printf("%lld tensors, %lld elements, %.1f MiB\n", (long long)tt_st_count(o->st), (long long)count, (double)bytes / (double)TT_MIB);
+	printf("%lld tensors, %s elements, %s\n", (long long)tt_st_count(o->st), tt_scale_count(count).s, tt_scale_bytes(bytes).s);
 	return TT_OK;
 }
 
@@ -87,7 +87,7 @@ static tt_status verify_one(tt_arena *a, const char *dir)
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &c));
 	TT_TRY(tt_ckpt_verify(c, &bytes));
-	printf("%s: ok, step %lld, %.1f MiB checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, (double)bytes / (double)TT_MIB,
+	printf("%s: ok, step %lld, %s checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, tt_scale_bytes(bytes).s,
 	       tt_now() - t0);
 	return TT_OK;
 }

@@ -91,18 +91,18 @@ static void log_start(tt_run *r)
 	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
 	if (cfg->job.description[0])
 		tt_log(TT_LOG_INFO, "%s", cfg->job.description);
-	tt_log(TT_LOG_INFO, "model %s: %.2f M parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
-	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, (double)tt_trainer_params(r->trainer) / 1e6, tt_dtype_name(o->compute),
+	tt_log(TT_LOG_INFO, "model %s: %s parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
+	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, tt_scale_count(tt_trainer_params(r->trainer)).s, tt_dtype_name(o->compute),
 	       o->exec.numerics == TT_EXACT ? "exact" : "fast", o->exec.kernels_ref ? "reference" : "fast", tt_isa_name(o->exec.isa), o->exec.threads);
 	if (d.documents)
-		tt_log(TT_LOG_INFO, "data: %lld documents, %.2f M tokens; held out: %lld documents, %.2f M tokens", (long long)d.documents, (double)d.tokens / 1e6,
-		       (long long)d.valid_documents, (double)d.valid_tokens / 1e6);
+		tt_log(TT_LOG_INFO, "data: %lld documents, %s tokens; held out: %lld documents, %s tokens", (long long)d.documents, tt_scale_count(d.tokens).s,
+		       (long long)d.valid_documents, tt_scale_count(d.valid_tokens).s);
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		r->planned += tt_exec_planned(tt_trainer_exec(r->trainer), i);
 	const tt_startup *s = tt_trainer_startup(r->trainer);
 	char *trace = tt_arena_printf(r->arena, "parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
 				      r->io.parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
-	tt_log(TT_LOG_INFO, "memory planned: %.1f MiB", (double)r->planned / (double)TT_MIB);
+	tt_log(TT_LOG_INFO, "memory planned: %s", tt_scale_bytes(r->planned).s);
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },
 				      { "jit", s->jit }, { "allocate", s->allocate }, { "init", s->init } };
@@ -299,7 +299,7 @@ static tt_status save_result(tt_run *r, tt_status s, bool done, const tt_ckpt_re
 	r->last_saved = res->step;
 	r->last_model_only = r->saving_model_only;
 	tt_metrics_scalar x[] = { { "bytes", (double)res->bytes }, { "save_seconds", res->seconds }, { "stall_seconds", res->stall_seconds } };
-	tt_log(TT_LOG_INFO, "saved step %lld: %.1f MiB in %.2f s, training waited %.3f s", (long long)res->step, (double)res->bytes / (double)TT_MIB, res->seconds,
+	tt_log(TT_LOG_INFO, "saved step %lld: %s in %.2f s, training waited %.3f s", (long long)res->step, tt_scale_bytes(res->bytes).s, res->seconds,
 	       res->stall_seconds);
 	tt_metrics_log_event(r->metrics, res->step, "save", "checkpoint", x, TT_COUNT(x));
 	return TT_OK;
