@@ -400,10 +400,11 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_metrics_scalar extra[64];
 	tt_mark mark = tt_arena_push(r->arena);
 	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
-	double flops = 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs);
+	/* Of a step without a valid token nothing was run. */
+	double flops = s->valid ? 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs) : 0, trained = s->valid ? (double)s->tokens : 0;
 	tt_metrics_step m = {
 		.step = s->step, .loss = s->loss, .loss_max = s->loss_max, .grad_norm = s->grad_norm, .lr = s->lr, .tokens = s->tokens,
-		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = (double)s->tokens / s->seconds, .flops_per_s = flops / s->seconds,
+		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = trained / s->seconds, .flops_per_s = flops / s->seconds,
 		.mfu = mfu(r, flops / s->seconds, now), .seconds = seconds, .data_seconds = s->data_seconds,
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,

@@ -6,6 +6,8 @@
 #include "pass/pass.h"
 #include "train/train.h"
 
+enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
+
 struct tt_trainer {
 	tt_arena *arena;
 	tt_run_options o;
@@ -19,6 +21,7 @@ struct tt_trainer {
 	int64_t step;          /* steps done */
 	int64_t updates;       /* of them, not skipped */
 	int64_t skips;         /* skipped in a row */
+	int64_t empty;         /* steps without a valid token, as long as there was no other; -1 from then on */
 	int *imported;         /* [nparams] tt_st_dtype, -1 */
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
@@ -502,18 +505,23 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	} else {
 		TT_TRY(ran);
 	}
+	if (r.valid)
+		t->empty = -1;
 	if (!r.valid) {
+		if (t->empty >= 0 && ++t->empty == EMPTY_STEPS)
+			TT_FAIL(TT_ERR_USAGE, "none of the first %d steps, %lld to %lld, has a valid token: nothing can be learnt from these data (data.paths, or the labels)",
+				EMPTY_STEPS, (long long)(r.step - EMPTY_STEPS + 1), (long long)r.step);
 		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
 		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
 		if (!t->o.skip_nonfinite)
-			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, r.loss,
-				r.grad_norm, why);
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, tt_plain_nan(r.loss),
+				tt_plain_nan(r.grad_norm), why);
 		if (++t->skips > t->o.nonfinite_max_skips)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: skip %lld in a row, of a loss or gradient that is not finite: %s (training.nonfinite_max_skips)",
 				(long long)r.step, (long long)t->skips, why);
-		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, r.loss, r.grad_norm, why);
+		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, tt_plain_nan(r.loss), tt_plain_nan(r.grad_norm), why);
 		r.skipped = true;
 	} else {
 		t->skips = 0;
