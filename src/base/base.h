@@ -141,6 +141,9 @@ typedef struct tt_scaled { char s[24]; } tt_scaled;
 tt_scaled tt_scale_bytes(int64_t bytes);
 tt_scaled tt_scale_count(int64_t n);
 
+/* For %f and %g: a NaN's sign says nothing, and printf shows it ("-nan"). */
+static inline double tt_plain_nan(double v) { return v != v ? __builtin_nan("") : v; }
+
 /* Levenshtein distance, with a swap of neighbours counting one. */
 int tt_edit_distance(const char *a, const char *b);
 /* The candidate nearest to `word` if it is near enough to be a typo (distance <= max(2, length/3)); else NULL. */
