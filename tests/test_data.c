@@ -178,6 +178,7 @@ static void make_docs(tt_test *t)
 
 static tt_data_options options(tt_test *t)
 {
+	tt_log_set_level(TT_LOG_ERROR); /* that all of this is little text need not be said */
 	const tt_tok *tok = NULL;
 	TT_CHECK_OK(t, tt_tok_open(t->arena, "bytes", NULL, &tok));
 	const char **paths = TT_NEWN(t->arena, const char *, 1);
@@ -421,6 +422,52 @@ static void text_errors(tt_test *t)
 		}
 	TT_CHECK_MSG(t, shrunk && gone, "%d %d: %s", shrunk, gone, tt_error_text());
 	tt_data_close(d);
+}
+
+/* Text that nothing, or little, can be learnt from is said when it is opened: which file, how many tokens, what helps. */
+static void little_text(tt_test *t)
+{
+	char line[512] = "";
+	put_text(t, "one", "x");
+	put_text(t, "short/a", "x");
+	put_text(t, "short/b", "y");
+	tt_data_options o = options(t);
+	tt_data *d = NULL;
+	tt_log_set_level(TT_LOG_INFO);
+	tt_log_set_sink(ignore, line);
+	o.paths = &(const char *){tt_test_path(t, "one")};
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE,
+		       tt_arena_printf(t->arena, "no token has a next one to predict: 1 file of 1 token, %s (0 usable tokens; name longer files)", o.paths[0]));
+	o.paths = &(const char *){tt_test_path(t, "short")};
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE, "2 files of 1 token each, the first is");
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE, "data.sequence = \"row\"");
+	TT_CHECK_STR(t, line, "");
+	/* Joined, they can be learnt from, again and again. */
+	o.sequence = TT_SEQUENCE_ROW;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "2 usable tokens in 2 files, the first is ") && strstr(line, "/short/a: every step of 64 repeats all of it"), "%s", line);
+	/* Enough for a step, in short files. */
+	line[0] = 0;
+	for (int i = 0; i < 99; i++)
+		put_text(t, tt_arena_printf(t->arena, "short/n%d", i), i < 40 ? "ab" : i < 50 ? "abc" : "z");
+	o.sequence = TT_SEQUENCE_DOCUMENT;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "60 usable tokens in 101 files"), "%s", line);
+	o.tokens_per_step = 3 * CTX;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "60 of 161 tokens are usable: the 101 files are short"), "%s", line);
+	/* Held out: only said, since the run can do without. */
+	o = options(t);
+	tt_log_set_level(TT_LOG_INFO);
+	make_docs(t);
+	line[0] = 0;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_STR(t, line, "");
+	o.valid_paths = &(const char *){tt_test_path(t, "one")};
+	o.nvalid_paths = 1;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "validation: none of the 1 held-out files, the first is ") && strstr(line, "/one, has a token to predict"), "%s", line);
+	tt_log_set_sink(NULL, NULL);
 }
 
 /* ---- validation --------------------------------------------------------------------------------------------------- */
@@ -738,6 +785,7 @@ static void tokenizer(tt_test *t)
 }
 
 const tt_case tt_suite_data[] = {
+	{"little_text", little_text, TT_TIER_QUICK},
 	{"files_order_and_globs", files_order_and_globs, TT_TIER_QUICK},
 	{"files_exclude", files_exclude, TT_TIER_QUICK},
 	{"files_links", files_links, TT_TIER_QUICK},

@@ -256,7 +256,7 @@ static void full_disk(tt_test *t)
 	}
 	c.room = -1;
 	fs.fs.space = little;
-	TT_CHECK_FAILS(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32), TT_ERR_IO, "the disk has 0.0 MiB left (checkpoint.keep_latest_k");
+	TT_CHECK_FAILS(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32), TT_ERR_IO, "left (checkpoint.keep_latest_k");
 	fs.fs.space = fault_space;
 	TT_CHECK_OK(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32));
 	TT_CHECK_INT(t, resumes(t, f, folder), 2);

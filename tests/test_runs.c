@@ -484,9 +484,9 @@ static void full_disk(tt_test *t)
 	remove_tree(t, "disk/run");
 	/* Room for one, not for all. */
 	RUN_SAYS(t, "disk/run", "--checkpoint.interval=2 --training.steps=2", 0, NULL);
-	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: 5 more checkpoints of 0.4 MiB will be there at once, 1.9 MiB, and the disk has ");
+	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: 5 more checkpoints of ");
 	remove_tree(t, "disk/run");
-	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: a checkpoint takes 0.4 MiB, the disk has ");
+	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: a checkpoint takes 3");
 	RUN_SAYS(t, "disk/run", flags, 1, "with step 4 as the last checkpoint");
 	TT_CHECK_INT(t, latest(t, "disk/run"), 4);
 	TT_CHECK_INT(t, count_names(t, "disk/run", ".tmp-"), 0);
@@ -599,6 +599,31 @@ static void excluded(tt_test *t)
 	same_end(t, "straight", "run", STEPS);
 }
 
+/* Next to nothing to learn from: refused at the start, or said; a step that nothing was run for has no speed. */
+static void little_text(tt_test *t)
+{
+	set_up(t);
+	put(t, "one/file.txt", "x", 1);
+	const char *one = tt_arena_printf(t->arena, "--validation.enable=false --data.paths=%s", tt_test_path(t, "one/file.txt"));
+	RUN_SAYS(t, "one", one, 2, "one/file.txt (0 usable tokens; name longer files)");
+	/* Some steps of 4 tokens hold documents of one byte alone. */
+	for (int i = 0; i < 40; i++)
+		put(t, tt_arena_printf(t->arena, "bits/%d", i), "xyz", i % 8 ? 1 : 3);
+	const char *bits = tt_arena_printf(t->arena, "--validation.enable=false --data.paths=%s --data.shuffle=false --training.steps=10 --training.tokens_per_step=4 "
+		"--training.tokens_per_microbatch=4 --training.context_length=4", tt_test_path(t, "bits"));
+	RUN_SAYS(t, "bits", bits, 0, "has no valid token: nothing is learnt from it");
+	int none = 0, some = 0;
+	for (int step = 1; step <= 10; step++)
+		if (number_at(t, "bits", step, "valid_tokens") == 0) {
+			none++;
+			TT_CHECK(t, number_at(t, "bits", step, "tokens_per_s") == 0 && number_at(t, "bits", step, "flops_per_s") == 0);
+		} else {
+			some++;
+			TT_CHECK(t, number_at(t, "bits", step, "tokens_per_s") > 0 && number_at(t, "bits", step, "flops_per_s") > 0);
+		}
+	TT_CHECK_MSG(t, none && some, "%d steps without a valid token, %d with one", none, some);
+}
+
 const tt_case tt_suite_runs[] = {
 	{ "continuation", continuation, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
@@ -613,6 +638,7 @@ const tt_case tt_suite_runs[] = {
 	{ "write_errors", write_errors, TT_TIER_QUICK },
 	{ "full_disk", full_disk, TT_TIER_QUICK },
 	{ "changed_keys", changed_keys, TT_TIER_QUICK },
+	{ "little_text", little_text, TT_TIER_QUICK },
 	{ "excluded", excluded, TT_TIER_QUICK },
 	{ "killed_50", killed_50, TT_TIER_CI },
 	{ 0 },

@@ -54,9 +54,9 @@ static tt_status room_check(const tt_ckpt_options *o, int64_t bytes)
 	int64_t room = o->fs->space(o->fs, o->folder);
 	/* Some file systems do not say; then the writes will. */
 	if (room >= 0 && room < bytes)
-		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %.1f MiB, the disk has %.1f MiB left (checkpoint.keep_latest_k removes older ones only when a new one is complete): "
-			"%.1f MiB must be freed first, or job.dump_folder be on another disk", o->folder,
-			(double)bytes / (double)TT_MIB, (double)room / (double)TT_MIB, (double)(bytes - room) / (double)TT_MIB);
+		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %s, the disk has %s left (checkpoint.keep_latest_k removes older ones only when a new one is complete): "
+			"%s must be freed first, or job.dump_folder be on another disk", o->folder,
+			tt_scale_bytes(bytes).s, tt_scale_bytes(room).s, tt_scale_bytes(bytes - room).s);
 	return TT_OK;
 }
 
@@ -262,8 +262,8 @@ static tt_status room_try(tt_arena *a, const tt_ckpt_options *o, int64_t bytes, 
 	/* Older ones go after the new one is there: keep_latest_k and one more. Those that are there already have their room. */
 	double more = o->keep_latest_k ? (double)TT_MIN(saves, TT_MAX(o->keep_latest_k + 1 - n, (int64_t)1)) : (double)saves;
 	if (room >= 0 && (double)room < more * (double)bytes)
-		tt_log(TT_LOG_WARN, "%s: %.0f more checkpoints of %.1f MiB will be there at once, %.1f MiB, and the disk has %.1f MiB left (%s)", o->folder, more,
-		       (double)bytes / (double)TT_MIB, more * (double)bytes / (double)TT_MIB, (double)room / (double)TT_MIB,
+		tt_log(TT_LOG_WARN, "%s: %.0f more checkpoints of %s will be there at once, %s, and the disk has %s left (%s)", o->folder, more,
+		       tt_scale_bytes(bytes).s, tt_scale_bytes((int64_t)TT_MIN(more * (double)bytes, 9e18)).s, tt_scale_bytes(room).s,
 		       o->keep_latest_k ? "checkpoint.keep_latest_k keeps so many, and one more until the next is complete" : "checkpoint.keep_latest_k = 0 keeps all");
 	return TT_OK;
 }

@@ -109,7 +109,7 @@ static tt_status print_tensors(tt_arena *a, const opened *o, bool hash)
 		bytes += t->bytes;
 		count += t->count;
 	}
-	printf("%lld tensors, %lld elements, %.1f MiB\n", (long long)tt_st_count(o->st), (long long)count, (double)bytes / (double)TT_MIB);
+	printf("%lld tensors, %s elements, %s\n", (long long)tt_st_count(o->st), tt_scale_count(count).s, tt_scale_bytes(bytes).s);
 	return TT_OK;
 }
 
@@ -136,7 +136,7 @@ static tt_status verify_one(tt_arena *a, const char *dir)
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &c));
 	TT_TRY(tt_ckpt_verify(c, &bytes));
-	printf("%s: ok, step %lld, %.1f MiB checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, (double)bytes / (double)TT_MIB,
+	printf("%s: ok, step %lld, %s checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, tt_scale_bytes(bytes).s,
 	       tt_now() - t0);
 	return TT_OK;
 }
@@ -160,8 +160,8 @@ static tt_status verify_plain(tt_arena *a, const char *dir, const tt_st *st)
 	int64_t bytes = 0;
 	for (int64_t i = 0; i < tt_st_count(st); i++)
 		bytes += tt_st_at(st, i)->bytes;
-	printf("%s: headers and sizes are right, %lld tensors, %.1f MiB; %s. It is not a run's checkpoint and has no checksums: the values cannot be verified\n", dir,
-	       (long long)tt_st_count(st), (double)bytes / (double)TT_MIB, shapes);
+	printf("%s: headers and sizes are right, %lld tensors, %s; %s. It is not a run's checkpoint and has no checksums: the values cannot be verified\n", dir,
+	       (long long)tt_st_count(st), tt_scale_bytes(bytes).s, shapes);
 	return TT_OK;
 }
 

@@ -60,6 +60,34 @@ static bool drawn(const tt_data_options *o, const tt_file *f)
 	return o->valid_parts && (int64_t)(tt_hash64(f->rel, strlen(f->rel), 0) % (uint64_t)o->valid_parts) < o->valid_part;
 }
 
+/* Tokens of one epoch that have a next one to predict: all but the last of each document, or of the whole where documents are joined. */
+static int64_t usable(const set *s, tt_sequence sequence, bool endless)
+{
+	return sequence == TT_SEQUENCE_DOCUMENT ? s->tokens - s->n : endless ? s->tokens : s->tokens - (s->n > 0);
+}
+
+/* Text of which little or nothing can be learnt is said before the run, which would not fail by itself. */
+static tt_status check_usable(const tt_data_options *o, const text *x)
+{
+	const set *s = &x->train;
+	long long n = s->n, have = usable(s, o->sequence, o->repeat);
+	const char *first = s->files[0].path, *files = n == 1 ? "file" : "files";
+	if (have <= 0)
+		TT_FAIL(TT_ERR_USAGE, "data.paths: no token has a next one to predict: %lld %s of 1 token%s, %s%s (0 usable tokens; name longer files%s)", n, files,
+			n == 1 ? "" : " each", n == 1 ? "" : "the first is ", first,
+			o->sequence == TT_SEQUENCE_DOCUMENT && n > 1 ? ", or join them: data.sequence = \"row\"" : "");
+	if (have < o->tokens_per_step)
+		tt_log(TT_LOG_WARN, "data.paths: %lld usable token%s in %lld %s, %s%s: every step of %lld repeats all of it (name more text; training.tokens_per_step)",
+		       have, have == 1 ? "" : "s", n, files, n == 1 ? "" : "the first is ", first, (long long)o->tokens_per_step);
+	else if (have < s->tokens / 2)
+		tt_log(TT_LOG_WARN, "data.paths: %lld of %lld tokens are usable: the %lld files are short, and the last token of each has no next one to predict "
+		       "(data.sequence = \"row\" joins them)", have, (long long)s->tokens, n);
+	if (x->valid.n && usable(&x->valid, o->sequence, false) <= 0)
+		tt_log(TT_LOG_WARN, "validation: none of the %lld held-out files, the first is %s, has a token to predict (validation.paths, validation.fraction)",
+		       (long long)x->valid.n, x->valid.files[0].path);
+	return TT_OK;
+}
+
 static tt_status text_open(tt_arena *a, const tt_data_options *o, tt_data *d)
 {
 	if (!o->tok)
@@ -109,6 +137,7 @@ static tt_status text_open(tt_arena *a, const tt_data_options *o, tt_data *d)
 				(long long)x->train.tokens, (long long)train.n, (long long)o->tokens_per_step);
 		d->rows = x->train.tokens / o->context_length;
 	}
+	TT_TRY(check_usable(o, x));
 	d->valid_rows = tt_ceil_div(x->valid.tokens, o->context_length);
 	d->info = (tt_data_info){train.n, x->train.tokens, valid.n, x->valid.tokens, found.empty + listed.empty, 0};
 	return TT_OK;

@@ -33,6 +33,8 @@ typedef struct store {
 	int64_t plane;       /* bytes from plane to plane */
 	int64_t bytes;       /* of all planes */
 	int64_t offset;      /* in the region */
+	int64_t order;       /* plan.c: as how manieth it was placed */
+	bool found;          /* plan.c: among what a search has found so far */
 } store;
 
 /* An extent or a pointer that depends on the cell. */
@@ -43,6 +45,8 @@ typedef struct instr {
 	const tt_node *node;
 	tt_kernel_fn *run;
 	const char *kernel;   /* for print */
+	bool fast;            /* of the override table */
+	bool zeroes;          /* fills its output with bytes of zero, and does nothing else */
 	tt_call call;
 	size_t scratch;       /* bytes */
 	tt_arg *args;         /* inputs, then outputs */
@@ -92,6 +96,7 @@ struct tt_exec {
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
 	bool is_planned, is_reserved;
+	bool is_fresh;        /* nothing has written a region yet: all of them read as zero */
 	double jit;
 };
 

@@ -63,7 +63,7 @@ static tt_status collect(tt_run *r, bool wait)
 	r->last_saved = res.step;
 	r->last_model_only = r->saving_model_only;
 	tt_metrics_scalar x[] = { { "bytes", (double)res.bytes }, { "save_seconds", res.seconds }, { "stall_seconds", res.stall_seconds } };
-	tt_log(TT_LOG_INFO, "saved step %lld: %.1f MiB in %.2f s, training waited %.3f s", (long long)res.step, (double)res.bytes / (double)TT_MIB, res.seconds,
+	tt_log(TT_LOG_INFO, "saved step %lld: %s in %.2f s, training waited %.3f s", (long long)res.step, tt_scale_bytes(res.bytes).s, res.seconds,
 	       res.stall_seconds);
 	tt_metrics_log_event(r->metrics, res.step, "save", "checkpoint", x, TT_COUNT(x));
 	return TT_OK;

@@ -98,18 +98,18 @@ static void log_start(tt_run *r)
 	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
 	if (cfg->job.description[0])
 		tt_log(TT_LOG_INFO, "%s", cfg->job.description);
-	tt_log(TT_LOG_INFO, "model %s: %.2f M parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
-	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, (double)tt_trainer_params(r->trainer) / 1e6, tt_dtype_name(o->compute),
+	tt_log(TT_LOG_INFO, "model %s: %s parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
+	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, tt_scale_count(tt_trainer_params(r->trainer)).s, tt_dtype_name(o->compute),
 	       o->exec.numerics == TT_EXACT ? "exact" : "fast", o->exec.kernels_ref ? "reference" : "fast", tt_isa_name(o->exec.isa), o->exec.threads);
 	if (d.documents)
-		tt_log(TT_LOG_INFO, "data: %lld documents, %.2f M tokens; held out: %lld documents, %.2f M tokens", (long long)d.documents, (double)d.tokens / 1e6,
-		       (long long)d.valid_documents, (double)d.valid_tokens / 1e6);
+		tt_log(TT_LOG_INFO, "data: %lld documents, %s tokens; held out: %lld documents, %s tokens", (long long)d.documents, tt_scale_count(d.tokens).s,
+		       (long long)d.valid_documents, tt_scale_count(d.valid_tokens).s);
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		r->planned += tt_exec_planned(tt_trainer_exec(r->trainer), i);
 	const tt_startup *s = tt_trainer_startup(r->trainer);
 	char *trace = tt_arena_printf(r->arena, "parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
 				      r->io.parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
-	tt_log(TT_LOG_INFO, "memory planned: %.1f MiB", (double)r->planned / (double)TT_MIB);
+	tt_log(TT_LOG_INFO, "memory planned: %s", tt_scale_bytes(r->planned).s);
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },
 				      { "jit", s->jit }, { "allocate", s->allocate }, { "init", s->init } };
@@ -246,10 +246,11 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_metrics_scalar extra[64];
 	tt_mark mark = tt_arena_push(r->arena);
 	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
-	double flops = 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs);
+	/* Of a step without a valid token nothing was run. */
+	double flops = s->valid ? 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs) : 0, trained = s->valid ? (double)s->tokens : 0;
 	tt_metrics_step m = {
 		.step = s->step, .loss = s->loss, .loss_max = s->loss_max, .grad_norm = s->grad_norm, .lr = s->lr, .tokens = s->tokens,
-		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = (double)s->tokens / s->seconds, .flops_per_s = flops / s->seconds,
+		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = trained / s->seconds, .flops_per_s = flops / s->seconds,
 		.mfu = mfu(r, flops / s->seconds, now), .seconds = seconds, .data_seconds = s->data_seconds,
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,

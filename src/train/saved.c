@@ -3,6 +3,19 @@
 
 #include "train/internal.h"
 
+/* Parameters and the optimizer's states; what is derived from them is made anew. */
+static bool is_saved(const tt_slot *x) { return x->region == TT_REGION_OPTIM || (x->region == TT_REGION_PARAM && x->source < 0); }
+
+int64_t tt_trainer_checkpoint_bytes(tt_trainer *t)
+{
+	int64_t n, bytes = 0;
+	const tt_slot *states = tt_exec_states(tt_trainer_exec(t), &n);
+	for (int64_t i = 0; i < n; i++)
+		if (is_saved(&states[i]))
+			bytes += states[i].count * (states[i].dtype == TT_F64 ? 8 : 4);
+	return bytes;
+}
+
 tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 {
 	int64_t n;
@@ -13,10 +26,9 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	s->tensors = TT_NEWN(a, tt_ckpt_tensor, n);
 	for (int64_t i = 0; i < n; i++) {
 		const tt_slot *x = &states[i];
-		bool optim = x->region == TT_REGION_OPTIM;
-		if (!optim && (x->region != TT_REGION_PARAM || x->source >= 0))
+		if (!is_saved(x))
 			continue;
-		tt_ckpt_tensor c = { .name = x->name, .optim = optim, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
+		tt_ckpt_tensor c = { .name = x->name, .optim = x->region == TT_REGION_OPTIM, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
 		int imported = tt_trainer_imported(t, x->name);
 		c.imported = imported >= 0 ? (tt_st_dtype)imported : c.dtype;
 		for (int d = 0; d < x->ndim; d++)

@@ -81,7 +81,11 @@ typedef struct tt_startup { double data, build, compile, jit, allocate, init; } 
 
 typedef struct tt_trainer tt_trainer;
 tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
+/* Only the part of it that needs no memory for tensors: graphs, programs, the memory plan. Data are not looked at, and what does not fit this
+ * machine is planned all the same: to be looked at (tt_trainer_exec, tt_trainer_checkpoint_bytes), not to be run. */
+tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
 void tt_trainer_destroy(tt_trainer *t);
+int64_t tt_trainer_checkpoint_bytes(tt_trainer *t); /* tensors of a full checkpoint */
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out) TT_CHECKED;
 int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */
 /* After the states were written from outside: steps done and updates made so far; makes what is derived from the parameters. */

@@ -6,6 +6,8 @@
 #include "pass/pass.h"
 #include "train/train.h"
 
+enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
+
 struct tt_trainer {
 	tt_arena *arena;
 	tt_run_options o;
@@ -19,6 +21,7 @@ struct tt_trainer {
 	int64_t step;          /* steps done */
 	int64_t updates;       /* of them, not skipped */
 	int64_t skips;         /* skipped in a row */
+	int64_t empty;         /* steps without a valid token, as long as there was no other; -1 from then on */
 	int *imported;         /* [nparams] tt_st_dtype, -1 */
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
@@ -198,9 +201,31 @@ static tt_status states_fit(const tt_trainer *t)
 	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc);
 	double have = (double)(o->exec.limit ? o->exec.limit : tt_memory_limit());
 	if (need > have)
-		TT_FAIL(TT_ERR_MEMORY, "%.1f M parameters with gradients and optimizer take %.1f MiB before any activation, there are %.1f MiB (model.flavor, "
-				       "model.num_hidden_layers, model.hidden_size%s)", (double)tt_llama_params(&o->model) / 1e6, need / (double)TT_MIB,
-			have / (double)TT_MIB, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+		TT_FAIL(TT_ERR_MEMORY, "%s parameters with gradients and optimizer take %s before any activation, there are %s (model.flavor, "
+				       "model.num_hidden_layers, model.hidden_size%s)", tt_scale_count(tt_llama_params(&o->model)).s,
+			tt_scale_bytes((int64_t)TT_MIN(need, 0x1p62)).s, tt_scale_bytes((int64_t)have).s, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+	return TT_OK;
+}
+
+/* Graphs to programs to a memory plan. */
+static tt_status plan(tt_trainer *t)
+{
+	double t0 = tt_now();
+	tt_graph *init;
+	TT_TRY(build(t, &init));
+	double t1 = tt_now();
+	TT_TRY(open_hashes(t));
+	tt_exec_options with_probe = t->o.exec;
+	if (t->hashes)
+		with_probe.probe = tt_hashes_probe(t->hashes);
+	TT_TRY(tt_exec_create(&with_probe, &t->exec));
+	TT_TRY(tt_exec_add_graph(t->exec, init));
+	TT_TRY(tt_exec_add_graph(t->exec, t->train));
+	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
+	TT_TRY(tt_exec_plan(t->exec));
+	t->startup.build = t1 - t0;
+	t->startup.jit = tt_exec_jit_seconds(t->exec);
+	t->startup.compile = tt_now() - t1 - t->startup.jit;
 	return TT_OK;
 }
 
@@ -215,22 +240,12 @@ static tt_status setup(tt_trainer *t)
 	t->step_rows = tt_step_new(t->arena, o->data.tokens_per_step / context, context);
 	t->valid_rows = tt_step_new(t->arena, TT_MAX((int64_t)1, o->eval_tokens / context), context);
 	t->batch = tt_batch_new(t->arena, TT_MAX(o->tokens_per_microbatch, o->eval_tokens));
-	double t1 = tt_now();
-	tt_graph *init;
-	TT_TRY(build(t, &init));
-	double t2 = tt_now();
-	TT_TRY(open_hashes(t));
-	tt_exec_options with_probe = o->exec;
-	if (t->hashes)
-		with_probe.probe = tt_hashes_probe(t->hashes);
-	TT_TRY(tt_exec_create(&with_probe, &t->exec));
-	TT_TRY(tt_exec_add_graph(t->exec, init));
-	TT_TRY(tt_exec_add_graph(t->exec, t->train));
-	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
-	TT_TRY(tt_exec_plan(t->exec));
-	double t3 = tt_now();
+	t->startup.data = tt_now() - t0;
+	TT_TRY(plan(t));
+	t0 = tt_now();
 	TT_TRY(tt_exec_reserve(t->exec));
-	double t4 = tt_now();
+	t->startup.allocate = tt_now() - t0;
+	t0 = tt_now();
 	t->nll = TT_NEWN(t->arena, tt_slot, o->loss_chunks);
 	for (int i = 0; i < o->loss_chunks; i++)
 		TT_TRY(tt_exec_output(t->exec, TT_SEG_B, tt_arena_printf(t->arena, "loss.%d.nll", i), &t->nll[i]));
@@ -246,12 +261,11 @@ static tt_status setup(tt_trainer *t)
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 	TT_TRY(record_state(t, NULL));
-	double jit = tt_exec_jit_seconds(t->exec);
-	t->startup = (tt_startup){ .data = t1 - t0, .build = t2 - t1, .compile = t3 - t2 - jit, .jit = jit, .allocate = t4 - t3, .init = tt_now() - t4 };
+	t->startup.init = tt_now() - t0;
 	return TT_OK;
 }
 
-tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
+static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer *t), tt_trainer **out)
 {
 	tt_trainer *t = calloc(1, sizeof *t);
 	TT_ASSERT(t, "out of memory");
@@ -259,12 +273,26 @@ tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
 	t->o = *o;
 	if (!t->o.eval_tokens)
 		t->o.eval_tokens = t->o.tokens_per_microbatch;
-	tt_status s = setup(t);
+	tt_status s = prepare(t);
 	if (s != TT_OK) {
 		tt_trainer_destroy(t);
 		TT_TRY(s);
 	}
 	*out = t;
+	return TT_OK;
+}
+
+tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
+{
+	TT_TRY(create(o, setup, out));
+	return TT_OK;
+}
+
+tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out)
+{
+	tt_run_options unrecorded = *o;
+	unrecorded.record = (tt_hashes_options){ 0 }; /* which would write files */
+	TT_TRY(create(&unrecorded, plan, out));
 	return TT_OK;
 }
 
@@ -460,18 +488,23 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	} else {
 		TT_TRY(ran);
 	}
+	if (r.valid)
+		t->empty = -1;
 	if (!r.valid) {
+		if (t->empty >= 0 && ++t->empty == EMPTY_STEPS)
+			TT_FAIL(TT_ERR_USAGE, "none of the first %d steps, %lld to %lld, has a valid token: nothing can be learnt from these data (data.paths, or the labels)",
+				EMPTY_STEPS, (long long)(r.step - EMPTY_STEPS + 1), (long long)r.step);
 		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
 		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
 		if (!t->o.skip_nonfinite)
-			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, r.loss,
-				r.grad_norm, why);
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, tt_plain_nan(r.loss),
+				tt_plain_nan(r.grad_norm), why);
 		if (++t->skips > t->o.nonfinite_max_skips)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: skip %lld in a row, of a loss or gradient that is not finite: %s (training.nonfinite_max_skips)",
 				(long long)r.step, (long long)t->skips, why);
-		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, r.loss, r.grad_norm, why);
+		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, tt_plain_nan(r.loss), tt_plain_nan(r.grad_norm), why);
 		r.skipped = true;
 	} else {
 		t->skips = 0;
