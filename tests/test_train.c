@@ -306,7 +306,6 @@ static void case_init_clears(tt_test *t)
 {
 	for (int written = 0; written < 3; written++) { /* by nobody, before the first INIT, after it */
 		tt_run_options o = tiny_standard(t, ROWS);
-		o.exec.fill_nan = o.exec.protect = false; /* the loop that a run takes */
 		tt_trainer *tr = NULL;
 		if (!TT_CHECK_OK(t, tt_trainer_plan(&o, &tr)))
 			return;
