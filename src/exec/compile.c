@@ -260,17 +260,11 @@ static tt_status add_arg(tt_exec *e, program *p, const tt_value *v, tt_arg *a)
 	return TT_OK;
 }
 
-static bool fills_with_zero(const tt_node *n)
-{
-	const tt_attr_init *a = n->attr;
-	return !strcmp(n->op->name, "fill_const") && a->mean == 0 && !__builtin_signbit(a->mean);
-}
-
 static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_node *n)
 {
 	choice c = {0};
 	TT_TRY(choose(e, g, n, &c));
-	instr in = {.node = n, .run = c.run, .kernel = c.name, .fast = c.fast, .zeroes = fills_with_zero(n), .scratch = c.scratch};
+	instr in = {.node = n, .run = c.run, .kernel = c.name, .fast = c.fast, .scratch = c.scratch};
 	in.args = TT_NEWN(e->arena, tt_arg, n->nin + n->nout);
 	for (int i = 0; i < n->nin + n->nout; i++) {
 		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];

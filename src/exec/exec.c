@@ -102,7 +102,7 @@ tt_status tt_exec_reserve(tt_exec *e)
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			bind_program(e, &e->prog[s]);
-	e->is_reserved = e->is_fresh = true;
+	e->is_reserved = true;
 	return e->o.protect ? regions_reach(e, false) : TT_OK;
 }
 
@@ -342,10 +342,7 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 		TT_TRY(run_watched(e, p, probed));
 	else
 		for (int64_t i = 0; i < p->ninstrs; i++)
-			/* Fresh pages are zero: writing that would touch the optimizer's states, a third of the memory that INIT fills, for nothing. */
-			if (!e->is_fresh || !p->instrs[i].zeroes)
-				p->instrs[i].run(&p->instrs[i].call);
-	e->is_fresh = false;
+			p->instrs[i].run(&p->instrs[i].call);
 	if (probed)
 		e->o.probe.end(e->o.probe.ctx);
 	note_used(e, p, cell);

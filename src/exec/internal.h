@@ -46,7 +46,6 @@ typedef struct instr {
 	tt_kernel_fn *run;
 	const char *kernel;   /* for print */
 	bool fast;            /* of the override table */
-	bool zeroes;          /* fills its output with bytes of zero, and does nothing else */
 	tt_call call;
 	size_t scratch;       /* bytes */
 	tt_arg *args;         /* inputs, then outputs */
@@ -96,7 +95,6 @@ struct tt_exec {
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
 	bool is_planned, is_reserved;
-	bool is_fresh;        /* nothing has written a region yet: all of them read as zero */
 	double jit;
 };
 

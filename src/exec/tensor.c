@@ -40,7 +40,6 @@ static tt_status move(tt_exec *e, const tt_slot *s, int64_t at, void *dst, const
 	TT_TRY(locate(e, s, at, n, &p));
 	if (e->o.protect)
 		TT_TRY(tt_region_protect(&e->region[s->region], true));
-	e->is_fresh &= !src;
 	size_t bytes = (size_t)(n * element(e, s));
 	for (int j = 0; j < (in_planes(e, s) ? 3 : 1) && bytes; j++) {
 		if (src)
