@@ -791,6 +791,24 @@ static void deal(tt_test *t)
 	TT_CHECK_INT(t, tt_ceil_div(16, 8), 2);
 }
 
+static void str_scaled(tt_test *t)
+{
+	static const struct { int64_t n; const char *bytes, *count; } C[] = {
+		{0, "0 bytes", "0"}, {1, "1 byte", "1"}, {999, "999 bytes", "999"}, {1000, "0.98 KiB", "1.00 k"}, {1024, "1.00 KiB", "1.02 k"},
+		{1536, "1.50 KiB", "1.54 k"}, {9994, "9.76 KiB", "9.99 k"}, {9996, "9.76 KiB", "10.0 k"}, {99960, "97.6 KiB", "100 k"},
+		{999499, "976 KiB", "999 k"}, {999500, "976 KiB", "1.00 M"}, {1 << 20, "1.00 MiB", "1.05 M"}, {10500000, "10.0 MiB", "10.5 M"},
+		{INT64_C(1) << 34, "16.0 GiB", "17.2 G"}, {INT64_C(1) << 40, "1.00 TiB", "1.10 T"}, {INT64_C(1) << 62, "4096 PiB", "4612 P"},
+		{-2048, "-2.00 KiB", "-2.05 k"}, {INT64_MAX, "unlimited", "unlimited"},
+	};
+	for (int i = 0; i < TT_COUNT(C); i++) {
+		TT_CHECK_STR(t, tt_scale_bytes(C[i].n).s, C[i].bytes);
+		TT_CHECK_STR(t, tt_scale_count(C[i].n).s, C[i].count);
+	}
+	char text[64];
+	snprintf(text, sizeof text, "%.2f %g %g %g", tt_plain_nan(-__builtin_nan("")), tt_plain_nan(__builtin_nan("")), tt_plain_nan(-__builtin_inf()), tt_plain_nan(-0.5));
+	TT_CHECK_STR(t, text, "nan nan -inf -0.5");
+}
+
 const tt_case tt_suite_base[] = {
 	{"error_record", error_record, TT_TIER_QUICK},
 	{"error_panic", error_panic, TT_TIER_QUICK},
@@ -801,6 +819,7 @@ const tt_case tt_suite_base[] = {
 	{"arena_misuse", arena_misuse, TT_TIER_QUICK},
 	{"arena_push_items", arena_push_items, TT_TIER_QUICK},
 	{"str_buf", str_buf, TT_TIER_QUICK},
+	{"str_scaled", str_scaled, TT_TIER_QUICK},
 	{"str_distance", str_distance, TT_TIER_QUICK},
 	{"str_glob", str_glob, TT_TIER_QUICK},
 	{"str_hash", str_hash, TT_TIER_QUICK},

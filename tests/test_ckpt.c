@@ -44,6 +44,7 @@ static void round_trip(tt_test *t)
 	TT_CHECK(t, s->schedule.warmup == 2 && s->schedule.total == 1000 && s->schedule.decay == 500 && s->schedule.min_factor == 0.1);
 	TT_CHECK_STR(t, s->schedule.type, "cosine");
 	TT_CHECK_STR(t, s->config, w.config);
+	TT_CHECK(t, !s->files && !s->unvalidated);
 	TT_CHECK_INT(t, tt_ckpt_imported(c, "lm_head.weight", TT_ST_F16), TT_ST_BF16);
 	TT_CHECK_INT(t, tt_ckpt_imported(c, "other", TT_ST_F16), TT_ST_F16);
 	TT_CHECK_OK(t, load(f, c, 0));
@@ -51,6 +52,22 @@ static void round_trip(tt_test *t)
 	int64_t bytes = 0;
 	TT_CHECK_OK(t, tt_ckpt_verify(c, &bytes));
 	TT_CHECK(t, bytes > 2 * 30000 * 64 * 4);
+
+	/* What not every run has. */
+	tt_ckpt_writer *writer;
+	w.step = 18, w.files = "0123456789abcdef", w.files_every = 3, w.unvalidated = true;
+	bool done;
+	tt_ckpt_result res;
+	if (TT_CHECK_OK(t, tt_ckpt_writer_create(&o, &writer))) {
+		TT_CHECK_OK(t, tt_ckpt_save_begin(writer, &w, TT_CKPT_FULL, TT_ST_F32));
+		TT_CHECK_OK(t, tt_ckpt_wait(writer, &done, &res));
+		tt_ckpt_writer_destroy(writer);
+		tt_ckpt *d = opened(t, o.folder, 18);
+		if (d) {
+			TT_CHECK_STR(t, tt_ckpt_get_state(d)->files, w.files);
+			TT_CHECK(t, tt_ckpt_get_state(d)->files_every == 3 && tt_ckpt_get_state(d)->unvalidated);
+		}
+	}
 
 	/* The folder is a model by itself. */
 	tt_st *st;
@@ -138,6 +155,11 @@ static void other_program(tt_test *t)
 	f->t[2].name = "lm_head.weight";
 	f->n = 5;
 	TT_CHECK_FAILS(t, load(f, c, 0), TT_ERR_FORMAT, "tensor optim.exp_avg.lm_head.weight has no place in this run's optimizer");
+	f->n = 6;
+	f->t[5].name = "optim.momentum.lm_head.weight";
+	TT_CHECK_FAILS(t, load(f, c, 0), TT_ERR_FORMAT, "has no optim.momentum.lm_head.weight: another optimizer made it");
+	f->t[5].name = "optim.exp_avg.lm_head.weight";
+	f->n = 5;
 	TT_CHECK_OK(t, load(f, c, TT_CKPT_OPTIMIZER));
 	f->n = 6;
 	f->t[2].dtype = TT_ST_I32;

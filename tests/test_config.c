@@ -677,6 +677,11 @@ static const char *other_value(tt_arena *a, const tt_key *k)
 	return NULL;
 }
 
+static void add_key(void *ctx, const char *key, const char *was, const char *now)
+{
+	tt_buf_printf(ctx, "%s %s %s\n", key, was, now);
+}
+
 /* Each key alone at another value: the printed config has it, loads back to the same, and has another hash. */
 static void round_trip(tt_test *t)
 {
@@ -701,6 +706,12 @@ static void round_trip(tt_test *t)
 		TT_CHECK_MSG(t, tt_config_hash(c) != base_hash, "%s leaves the hash", flag);
 		if (!TT_CHECK_OK(t, load_text(t, text, NULL, &d)))
 			continue;
+		tt_buf keys = {0};
+		tt_config_diff(c, d, add_key, &keys);
+		TT_CHECK_MSG(t, !keys.n, "equal configs differ: %s", keys.s);
+		tt_config_diff(base, c, add_key, &keys);
+		TT_CHECK_MSG(t, keys.n && strstr(keys.s, tt_arena_printf(t->arena, "%s ", tt_keys[i].full)), "%s is not among what differs", flag);
+		tt_buf_fini(&keys);
 		TT_CHECK_STR(t, printed(t->arena, d), text);
 		TT_CHECK(t, tt_config_hash(d) == tt_config_hash(c));
 		if (tt_keys[i].type == TT_KEY_FLOAT) /* to the last bit */

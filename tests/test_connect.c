@@ -4,6 +4,7 @@
 
 #include "ckpt/ckpt.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -278,6 +279,19 @@ static char *dumped(tt_test *t, int salt, bool other)
 	return text;
 }
 
+/* This test program once more, as another process: what it prints goes to a file, since who runs the tests reads one summary, at the end. */
+static int run_again(tt_test *t, char *const *argv, char *const *env, const char *said)
+{
+	posix_spawn_file_actions_t to;
+	pid_t pid;
+	int status = -1;
+	posix_spawn_file_actions_init(&to);
+	posix_spawn_file_actions_addopen(&to, STDOUT_FILENO, said, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	TT_CHECK(t, posix_spawn(&pid, "/proc/self/exe", &to, NULL, argv, env) == 0 && waitpid(pid, &status, 0) == pid);
+	posix_spawn_file_actions_destroy(&to);
+	return status;
+}
+
 static void case_dumps(tt_test *t)
 {
 	const char *to = getenv("TITAN_TEST_DUMP");
@@ -293,14 +307,25 @@ static void case_dumps(tt_test *t)
 	const char *path = tt_test_path(t, "dump"), *set = tt_arena_printf(t->arena, "TITAN_TEST_DUMP=%s", path);
 	char *isa = tt_arena_printf(t->arena, "--isa=%s", t->isa[0] ? t->isa : "ref"), *env[] = { (char *)set, NULL };
 	char *argv[] = { "titan-test", "connect.dumps", t->isa[0] ? isa : NULL, NULL }, *got = NULL;
-	pid_t pid;
-	int status = -1;
+	const char *said = tt_test_path(t, "said");
 	size_t n;
-	if (!TT_CHECK(t, posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, env) == 0 && waitpid(pid, &status, 0) == pid))
-		return;
-	TT_CHECK_INT(t, status, 0);
+	TT_CHECK_INT(t, run_again(t, argv, env, said), 0);
 	if (TT_CHECK_OK(t, tt_file_read(t->arena, path, &got, &n)))
 		TT_CHECK(t, !strcmp(text, got));
+}
+
+/* The runner's contract: the summary stands once in what it prints, and last; also where a case runs the runner. */
+static void case_summary_last(tt_test *t)
+{
+	const char *said = tt_test_path(t, "said");
+	char *argv[] = { "titan-test", "connect.dumps", NULL }, *env[] = { NULL }, *text;
+	size_t n;
+	TT_CHECK_INT(t, run_again(t, argv, env, said), 0);
+	if (!TT_CHECK_OK(t, tt_file_read(t->arena, said, &text, &n)))
+		return;
+	static const char summary[] = "1 passed, 0 failed\n";
+	const char *at = strstr(text, summary);
+	TT_CHECK_MSG(t, at && at + strlen(summary) == text + n && (at == text || at[-1] == '\n'), "not once, or not last: %s", text);
 }
 
 const tt_case tt_suite_connect[] = {
@@ -311,5 +336,6 @@ const tt_case tt_suite_connect[] = {
 	{ "resolved_lines", case_resolved_lines, TT_TIER_QUICK },
 	{ "rope_exports", case_rope_exports, TT_TIER_QUICK },
 	{ "dumps", case_dumps, TT_TIER_QUICK },
+	{ "summary_last", case_summary_last, TT_TIER_QUICK },
 	{ 0 },
 };

@@ -178,6 +178,7 @@ static void make_docs(tt_test *t)
 
 static tt_data_options options(tt_test *t)
 {
+	tt_log_set_level(TT_LOG_ERROR); /* that all of this is little text need not be said */
 	const tt_tok *tok = NULL;
 	TT_CHECK_OK(t, tt_tok_open(t->arena, "bytes", NULL, &tok));
 	const char **paths = TT_NEWN(t->arena, const char *, 1);
@@ -423,6 +424,52 @@ static void text_errors(tt_test *t)
 	tt_data_close(d);
 }
 
+/* Text that nothing, or little, can be learnt from is said when it is opened: which file, how many tokens, what helps. */
+static void little_text(tt_test *t)
+{
+	char line[512] = "";
+	put_text(t, "one", "x");
+	put_text(t, "short/a", "x");
+	put_text(t, "short/b", "y");
+	tt_data_options o = options(t);
+	tt_data *d = NULL;
+	tt_log_set_level(TT_LOG_INFO);
+	tt_log_set_sink(ignore, line);
+	o.paths = &(const char *){tt_test_path(t, "one")};
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE,
+		       tt_arena_printf(t->arena, "no token has a next one to predict: 1 file of 1 token, %s (0 usable tokens; name longer files)", o.paths[0]));
+	o.paths = &(const char *){tt_test_path(t, "short")};
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE, "2 files of 1 token each, the first is");
+	TT_CHECK_FAILS(t, tt_data_open(t->arena, &o, &d), TT_ERR_USAGE, "data.sequence = \"row\"");
+	TT_CHECK_STR(t, line, "");
+	/* Joined, they can be learnt from, again and again. */
+	o.sequence = TT_SEQUENCE_ROW;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "2 usable tokens in 2 files, the first is ") && strstr(line, "/short/a: every step of 64 repeats all of it"), "%s", line);
+	/* Enough for a step, in short files. */
+	line[0] = 0;
+	for (int i = 0; i < 99; i++)
+		put_text(t, tt_arena_printf(t->arena, "short/n%d", i), i < 40 ? "ab" : i < 50 ? "abc" : "z");
+	o.sequence = TT_SEQUENCE_DOCUMENT;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "60 usable tokens in 101 files"), "%s", line);
+	o.tokens_per_step = 3 * CTX;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "60 of 161 tokens are usable: the 101 files are short"), "%s", line);
+	/* Held out: only said, since the run can do without. */
+	o = options(t);
+	tt_log_set_level(TT_LOG_INFO);
+	make_docs(t);
+	line[0] = 0;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_STR(t, line, "");
+	o.valid_paths = &(const char *){tt_test_path(t, "one")};
+	o.nvalid_paths = 1;
+	tt_data_close(open_data(t, &o));
+	TT_CHECK_MSG(t, strstr(line, "validation: none of the 1 held-out files, the first is ") && strstr(line, "/one, has a token to predict"), "%s", line);
+	tt_log_set_sink(NULL, NULL);
+}
+
 /* ---- validation --------------------------------------------------------------------------------------------------- */
 
 static void valid_paths(tt_test *t)
@@ -563,6 +610,60 @@ static void cursor(tt_test *t)
 	TT_CHECK(t, tt_data_describe(open_data(t, &o)).fingerprint == here);
 }
 
+/* What is in the files, where names, sizes and options are as they were. */
+static void evidence(tt_test *t)
+{
+	enum { BIG = 300 * 1024 };
+	make_docs(t);
+	char *big = tt_arena_alloc(t->arena, BIG);
+	memset(big, 'a', BIG);
+	put(t, "docs/big", big, BIG);
+	tt_data_options o = options(t);
+	int64_t step;
+	/* Another byte at the head, in the middle, at the tail of a file that is not read whole, and anywhere in a short one. */
+	static const int64_t at[] = {0, BIG / 2, BIG - 1, 150, 199};
+	for (int i = 0; i < TT_COUNT(at); i++) {
+		const bool is_short = i > 2;
+		const char *name = is_short ? "docs/short" : "docs/big";
+		put(t, "docs/short", big + 1000, 200);
+		tt_data *before = open_data(t, &o);
+		tt_data_cursor saved = tt_data_save(before, 17);
+		TT_CHECK_OK(t, tt_data_restore(open_data(t, &o), &saved, &step));
+		char was = big[at[i]];
+		big[at[i]] = 'b';
+		put(t, name, big, is_short ? 200 : BIG);
+		tt_data *e = open_data(t, &o);
+		TT_CHECK(t, tt_data_describe(e).fingerprint == tt_data_describe(before).fingerprint);
+		TT_CHECK_FAILS(t, tt_data_restore(e, &saved, &step), TT_ERR_USAGE, tt_arena_printf(t->arena, "the data is not that of the run to be resumed: %s has changed; there were ",
+			       tt_test_path(t, name)));
+		saved.files = NULL; /* of a version that kept no evidence */
+		TT_CHECK_OK(t, tt_data_restore(e, &saved, &step));
+		big[at[i]] = was;
+		put(t, "docs/big", big, BIG);
+	}
+	/* Of very many files some are read, the same in the next run. */
+	tt_data *d = open_data(t, &o);
+	tt_data_cursor all = tt_data_save(d, 1), some = all;
+	some.every = 3;
+	some.files = d->kind->evidence(d, &some.every);
+	TT_CHECK_INT(t, some.every, 3);
+	TT_CHECK_INT(t, strlen(some.files), strlen(all.files));
+	int64_t n = (int64_t)strlen(all.files) / TT_EVIDENCE, same = 0;
+	for (int64_t i = 0; i < n; i++)
+		same += !memcmp(some.files + i * TT_EVIDENCE, all.files + i * TT_EVIDENCE, TT_EVIDENCE);
+	TT_CHECK_MSG(t, same > 0 && same < n, "%lld of %lld files are read", (long long)same, (long long)n);
+	tt_data *e = open_data(t, &o);
+	TT_CHECK_OK(t, tt_data_restore(e, &some, &step));
+	tt_data_cursor again = tt_data_save(e, 1);
+	TT_CHECK(t, again.every == 3 && !strcmp(again.files, some.files));
+	/* A source without files has none. */
+	tt_data_options made = {.source = "synthetic", .context_length = 64, .tokens_per_step = 256, .vocab_size = 100};
+	d = open_data(t, &made);
+	tt_data_cursor none = tt_data_save(d, 1);
+	TT_CHECK(t, !none.files);
+	TT_CHECK_OK(t, tt_data_restore(d, &none, &step));
+}
+
 static void no_allocation(tt_test *t)
 {
 	if (!tt_malloc_count_available())
@@ -684,6 +785,7 @@ static void tokenizer(tt_test *t)
 }
 
 const tt_case tt_suite_data[] = {
+	{"little_text", little_text, TT_TIER_QUICK},
 	{"files_order_and_globs", files_order_and_globs, TT_TIER_QUICK},
 	{"files_exclude", files_exclude, TT_TIER_QUICK},
 	{"files_links", files_links, TT_TIER_QUICK},
@@ -697,6 +799,7 @@ const tt_case tt_suite_data[] = {
 	{"valid_paths", valid_paths, TT_TIER_QUICK},
 	{"valid_drawn", valid_drawn, TT_TIER_QUICK},
 	{"batches", batches, TT_TIER_QUICK},
+	{"evidence", evidence, TT_TIER_QUICK},
 	{"cursor", cursor, TT_TIER_QUICK},
 	{"no_allocation", no_allocation, TT_TIER_QUICK},
 	{"synthetic", synthetic, TT_TIER_QUICK},

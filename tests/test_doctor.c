@@ -263,11 +263,11 @@ static void findings_of_files(tt_test *t)
 {
 	static const struct { const char *key; tt_finding_level level; const char *part, *file, *text; } cases[] = {
 		{ "memory.cgroup", TT_FINDING_WARN, "docker --memory", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
-		{ "memory.cgroup", TT_FINDING_WARN, "7.0 GiB of 16.0 GiB", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
-		{ "memory.free", TT_FINDING_BAD, "4.7 MiB", "/sys/fs/cgroup/a/memory.current", "20880000000\n" },
+		{ "memory.cgroup", TT_FINDING_WARN, "7.00 GiB of 16.0 GiB", "/sys/fs/cgroup/a/memory.max", "7516192768\n" },
+		{ "memory.free", TT_FINDING_BAD, "4.67 MiB", "/sys/fs/cgroup/a/memory.current", "20880000000\n" },
 		{ "memory.free", TT_FINDING_BAD, "300 MiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 307200 kB\n" },
-		{ "memory.free", TT_FINDING_WARN, "1.0 GiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n" },
-		{ "memory.swap", TT_FINDING_WARN, "1.5 GiB is swapped out", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\nSwapTotal: 2097152 kB\nSwapFree: 524288 kB\n" },
+		{ "memory.free", TT_FINDING_WARN, "1.00 GiB", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n" },
+		{ "memory.swap", TT_FINDING_WARN, "1.50 GiB is swapped out", "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\nSwapTotal: 2097152 kB\nSwapFree: 524288 kB\n" },
 		{ "memory.huge_pages", TT_FINDING_WARN, "echo madvise", "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n" },
 		{ "memory.huge_pages", TT_FINDING_OK, "always", "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n" },
 		{ "memory.huge_pages", TT_FINDING_WARN, "CONFIG_", "/sys/kernel/mm/transparent_hugepage/enabled", "\n" },
@@ -590,8 +590,6 @@ static void cache_folder(tt_test *t)
 	TT_CHECK_STR(t, s.folder, "");
 }
 
-/* ---- the report -------------------------------------------------------------------------------------------------------------------------- */
-
 static char *run_report(tt_test *t, tt_doctor_options *o)
 {
 	tt_buf b = { 0 };
@@ -600,6 +598,111 @@ static char *run_report(tt_test *t, tt_doctor_options *o)
 	tt_buf_fini(&b);
 	return s;
 }
+
+/* ---- the plan of a config --------------------------------------------------------------------------------------------------------------- */
+
+static void findings_of_plan(tt_test *t)
+{
+	const tt_doctor_plan fits = { .name = "c.toml", .params = 1000, .region = { [TT_REGION_PARAM] = 3 * TT_GIB, [TT_REGION_FRAME] = TT_GIB }, .planned = 4 * TT_GIB,
+		.saves = true, .async = true, .adamw = true, .compute_bf16 = true, .checkpoint = 3 * TT_GIB, .keep = 10, .context = 512, .trained_context = 2048,
+		.tokens = 4096, .attention = 0.1 };
+	tt_doctor_slow slow[2] = { { "linear", 3, 9, "y, bf16[8,3] x bf16[4,3]", false }, { "attention", 2, 2, "o, bf16[8,24] x bf16[8,24]", false } };
+	tt_doctor_facts f = facts_of(healthy(t, "m")); /* 16 GiB of memory, 12 of them free, no cgroup; 50 GiB on the disk */
+	f.machine.cgroup_memory = (tt_limit){ .soft = INT64_MAX, .used = -1 };
+	tt_doctor_plan p;
+	f.plan = &p;
+#define PLAN(key, level, part, ...)                                                                                    \
+	do {                                                                                                           \
+		p = fits;                                                                                              \
+		__VA_ARGS__;                                                                                           \
+		expect(t, &f, key, level, part);                                                                       \
+	} while (0)
+	PLAN("plan.memory", TT_FINDING_OK, "4.00 GiB, the machine has 16.0 GiB", (void)0);
+	PLAN("plan.memory", TT_FINDING_BAD, "refused at its start - a smaller model", p.planned = 17 * TT_GIB);
+	PLAN("plan.memory", TT_FINDING_BAD, "optimizer.name", p.planned = 17 * TT_GIB);
+	PLAN("plan.memory", TT_FINDING_BAD, "tokens_per_microbatch = 2048", p.planned = 17 * TT_GIB; p.region[TT_REGION_FRAME] = 14 * TT_GIB);
+	PLAN("plan.memory", TT_FINDING_BAD, "training.context_length", p.planned = 17 * TT_GIB; p.region[TT_REGION_FRAME] = 14 * TT_GIB; p.tokens = 512);
+	PLAN("plan.memory", TT_FINDING_BAD, "killed in its first save", p.planned = 16 * TT_GIB - TT_MIB; p.staging = 2 * TT_MIB);
+	PLAN("plan.memory", TT_FINDING_WARN, "12.0 GiB can be had now", p.planned = 13 * TT_GIB);
+	PLAN("plan.disk", TT_FINDING_OK, "10 checkpoints of 3.00 GiB are kept and one is written: 33.0 GiB", (void)0);
+	PLAN("plan.disk", TT_FINDING_OK, "checkpoint.enable", p.saves = false; p.checkpoint = TT_GIB * 100);
+	PLAN("plan.disk", TT_FINDING_BAD, "checkpoint.keep_latest_k = 9", p.checkpoint = 5 * TT_GIB);
+	PLAN("plan.disk", TT_FINDING_BAD, "make room", p.checkpoint = 30 * TT_GIB);
+	PLAN("plan.disk", TT_FINDING_BAD, "not one can be saved", p.checkpoint = 51 * TT_GIB);
+	PLAN("plan.disk", TT_FINDING_WARN, "full after 16 saves", p.keep = 0);
+	PLAN("plan.kernels", TT_FINDING_WARN, "3 of 9 linear run on the reference kernel, the first is y", p.slow = slow; p.nslow = 1);
+	PLAN("plan.kernels", TT_FINDING_WARN, "multiples of 2", p.slow = slow; p.nslow = 1);
+	PLAN("plan.kernels", TT_FINDING_WARN, "model.head_dim", p.slow = slow + 1; p.nslow = 1);
+	PLAN("plan.kernels", TT_FINDING_WARN, "mixed_precision_param = \"float32\"", slow[0].by_isa = true; p.slow = slow; p.nslow = 1);
+	PLAN("plan.kernels", TT_FINDING_WARN, "debug.kernels", p.references = true);
+	PLAN("plan.kernels", TT_FINDING_WARN, "debug.numerics", p.exact = true);
+	PLAN("plan.threads", TT_FINDING_WARN, "hardware.threads = 2", p.tokens = 64);
+	PLAN("plan.context", TT_FINDING_WARN, "rows of 4096 tokens, positions are made for 2048", p.context = 4096);
+	PLAN("plan.context", TT_FINDING_WARN, "60 % of a step is attention", p.attention = 0.6);
+#undef PLAN
+	f.machine.cgroup_memory.soft = 8 * TT_GIB;
+	f.machine.cgroup_memory.used = TT_GIB;
+	p = fits;
+	p.planned = 9 * TT_GIB;
+	expect(t, &f, "plan.memory", TT_FINDING_BAD, "the cgroup allows 8.00 GiB");
+	p.planned = TT_GIB * 15 / 2;
+	expect(t, &f, "plan.memory", TT_FINDING_WARN, "7.00 GiB can be had now");
+}
+
+/* What the plan says is what a run of it plans; nothing is made for it on disk. */
+static void plan_of_config(tt_test *t)
+{
+	const char *folder = tt_test_path(t, "run");
+	const char *text = tt_arena_printf(t->arena, "[model]\nflavor = \"debugmodel\"\nvocab_size = 256\nhidden_size = 72\nnum_attention_heads = 3\nnum_key_value_heads = 1\n"
+		"head_dim = 24\nintermediate_size = 96\nnum_hidden_layers = 2\n[training]\ntokens_per_step = 256\ncontext_length = 64\n"
+		"[checkpoint]\nenable = true\nkeep_latest_k = 3\nstaging_mib = 1\n[data]\nsource = \"synthetic\"\n[debug]\nrecord_hashes = [\"state\"]\n[job]\ndump_folder = \"%s\"\n", folder);
+	tt_config *cfg;
+	tt_run_options o;
+	tt_trainer *tr;
+	tt_doctor_plan p;
+	if (!TT_CHECK_OK(t, tt_config_load_text(t->arena, "c.toml", text, strlen(text), 0, NULL, &cfg)) || !TT_CHECK_OK(t, tt_doctor_plan_make(t->arena, "c.toml", cfg, &p)))
+		return;
+	TT_CHECK(t, access(folder, F_OK) != 0);
+	if (!TT_CHECK_OK(t, tt_run_options_from_config(t->arena, cfg, &o)))
+		return;
+	o.record = (tt_hashes_options){ 0 };
+	if (!TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+		return;
+	int64_t sum = 0, params = tt_trainer_params(tr);
+	for (int i = 0; i < TT_EXEC_NREGIONS; i++) {
+		TT_CHECK_INT(t, p.region[i], tt_exec_planned(tt_trainer_exec(tr), i));
+		sum += p.region[i];
+	}
+	tt_trainer_destroy(tr);
+	TT_CHECK_INT(t, p.planned, sum);
+	TT_CHECK_INT(t, p.params, params);
+	TT_CHECK_INT(t, p.checkpoint, 3 * 4 * params); /* weights and two moments */
+	TT_CHECK_INT(t, p.staging, TT_MIN(TT_MIB, p.checkpoint));
+	TT_CHECK(t, p.saves && p.keep == 3 && p.context == 64 && p.tokens == 256 && p.attention > 0 && p.attention < 0.5);
+	/* Heads of 24 fit no fast attention: by their dims, where the instruction set has one. */
+	bool attention = false;
+	for (int64_t i = 0; i < p.nslow; i++)
+		if (!strcmp(p.slow[i].op, "attention")) {
+			attention = true;
+			TT_CHECK(t, !p.slow[i].by_isa && p.slow[i].n == p.slow[i].of && p.slow[i].n == 4 && strstr(p.slow[i].example, "[256,72]"));
+		}
+	TT_CHECK(t, attention);
+	/* In the report, both forms. */
+	fake k;
+	tt_peak_source s = fake_source(t, &k, "cache");
+	tt_doctor_options d = { .root = healthy(t, "m"), .source = &s, .run_folder = folder, .threads = 2, .isa = tt_isa_detect(), .plan = &p };
+	const char *report = run_report(t, &d);
+	TT_CHECK_MSG(t, strstr(report, "plan of c.toml: ") && strstr(report, tt_arena_printf(t->arena, "  total        %s\n", tt_scale_bytes(sum).s)) &&
+		strstr(report, ": 3 kept and the one being written\n"), "%s", report);
+	d.json = true;
+	json_t *j = json_loads(run_report(t, &d), 0, NULL), *plan = json_object_get(j, "plan");
+	TT_CHECK_INT(t, json_integer_value(json_object_get(plan, "total")), sum);
+	TT_CHECK_INT(t, json_integer_value(json_object_get(json_object_get(plan, "regions"), "param")), p.region[TT_REGION_PARAM]);
+	TT_CHECK(t, json_array_size(json_object_get(plan, "on_references")) == (size_t)p.nslow);
+	json_decref(j);
+}
+
+/* ---- the report -------------------------------------------------------------------------------------------------------------------------- */
 
 static void report_text(tt_test *t)
 {
@@ -691,6 +794,8 @@ const tt_case tt_suite_doctor[] = {
 	{ "peaks_are_sane", peaks_are_sane, TT_TIER_QUICK },
 	{ "threads_add_up", threads_add_up, TT_TIER_QUICK },
 	{ "cache_folder", cache_folder, TT_TIER_QUICK },
+	{ "findings_of_plan", findings_of_plan, TT_TIER_QUICK },
+	{ "plan_of_config", plan_of_config, TT_TIER_QUICK },
 	{ "report_text", report_text, TT_TIER_QUICK },
 	{ "report_json", report_json, TT_TIER_QUICK },
 	{ 0 },

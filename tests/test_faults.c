@@ -256,7 +256,7 @@ static void full_disk(tt_test *t)
 	}
 	c.room = -1;
 	fs.fs.space = little;
-	TT_CHECK_FAILS(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32), TT_ERR_IO, "the disk has 0.0 MiB left (checkpoint.keep_latest_k");
+	TT_CHECK_FAILS(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32), TT_ERR_IO, "left (checkpoint.keep_latest_k");
 	fs.fs.space = fault_space;
 	TT_CHECK_OK(t, fake_save(f, &o, 2, TT_CKPT_FULL, TT_ST_F32));
 	TT_CHECK_INT(t, resumes(t, f, folder), 2);
@@ -273,6 +273,103 @@ static void full_disk(tt_test *t)
 	TT_CHECK_INT(t, resumes(t, f, real.folder), 3);
 	TT_CHECK_INT(t, fake_remains(t, real.folder), 0);
 	TT_CHECK(t, system(tt_arena_printf(t->arena, "umount '%s'", mount)) == 0);
+}
+
+/* ---- before the first save ------------------------------------------------------------------------------------------------------- */
+
+static char lines[4096];
+
+static void keep_line(void *ctx, tt_log_level level, const char *line)
+{
+	(void)ctx, (void)level;
+	snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s\n", line);
+}
+
+static int64_t room_bytes;
+
+static int64_t room(const tt_fs *fs, const char *path)
+{
+	(void)fs, (void)path;
+	return room_bytes;
+}
+
+/* What tt_ckpt_try says of a disk with so much room. */
+static tt_status tried(const tt_ckpt_options *o, tt_ckpt_kind kind, int64_t bytes, int64_t saves)
+{
+	tt_ckpt_writer *w;
+	room_bytes = bytes;
+	lines[0] = 0;
+	TT_TRY(tt_ckpt_writer_create(o, &w));
+	tt_log_set_sink(keep_line, NULL);
+	tt_status s = tt_ckpt_try(w, kind, TT_ST_F32, saves);
+	tt_log_set_sink(NULL, NULL);
+	tt_ckpt_writer_destroy(w);
+	TT_TRY(s);
+	return TT_OK;
+}
+
+static void before_saving(tt_test *t)
+{
+	fake *f = fake_new(t, 40000); /* 20.5 MB, the model half of them */
+	fault_counts c = { .room = -1 };
+	fault_fs fs = fault_new(&c);
+	tt_ckpt_options o = fake_options(f, tt_test_path(t, "run"), &fs.fs);
+	/* Every operation that it needs, failing once. */
+	for (int64_t n = 1;; n++) {
+		c.calls = 0, c.fail_at = n, c.hit = false, c.mode = FAULT_EIO;
+		tt_status s = tried(&o, TT_CKPT_FULL, 0, 1);
+		c.fail_at = 0;
+		if (!c.hit) {
+			TT_CHECK_MSG(t, s == TT_OK && n > 4, "%lld calls: %s", (long long)n, tt_error_text());
+			break;
+		}
+	}
+	TT_CHECK_INT(t, fake_remains(t, o.folder), 0);
+	const int64_t mb = 1000000;
+	fs.fs.space = room;
+	TT_CHECK_FAILS(t, tried(&o, TT_CKPT_FULL, 20 * mb, 5), TT_ERR_IO, "/run: a checkpoint takes 19.5 MiB, the disk has 19.1 MiB left (checkpoint.keep_latest_k removes older");
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 21 * mb, 1));
+	TT_CHECK_STR(t, lines, "");
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_MODEL_ONLY, 11 * mb, 1));
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, -1, 100)); /* a file system that does not say */
+	TT_CHECK_STR(t, lines, "");
+	/* Two are kept, and a third is there while the next is written; a shorter run needs less. */
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 60 * mb, 5));
+	TT_CHECK_MSG(t, strstr(lines, "/run: 3 more checkpoints of 19.5 MiB will be there at once, 58.6 MiB, and the disk has 57.2 MiB left"), "%s", lines);
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 62 * mb, 5));
+	TT_CHECK_STR(t, lines, "");
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 60 * mb, 2));
+	TT_CHECK_STR(t, lines, "");
+	/* One that is there has its room. */
+	fs.fs.space = fault_space;
+	TT_CHECK_OK(t, fake_save(f, &o, 1, TT_CKPT_FULL, TT_ST_F32));
+	fs.fs.space = room;
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 60 * mb, 5));
+	TT_CHECK_STR(t, lines, "");
+	o.keep_latest_k = 0;
+	TT_CHECK_OK(t, tried(&o, TT_CKPT_FULL, 60 * mb, 5));
+	TT_CHECK_MSG(t, strstr(lines, "5 more checkpoints of 19.5 MiB") && strstr(lines, "keep_latest_k = 0 keeps all"), "%s", lines);
+}
+
+/* A save that nobody waited for fails while another error is on its way out: that one stays. */
+static void error_kept(tt_test *t)
+{
+	fake *f = fake_new(t, 40000);
+	fault_counts c = { .room = 9000000 };
+	fault_fs fs = fault_new(&c);
+	tt_ckpt_options o = fake_options(f, tt_test_path(t, "run"), &fs.fs);
+	o.async = true;
+	tt_ckpt_writer *w;
+	tt_ckpt_state st = fake_state(1);
+	if (!TT_CHECK_OK(t, tt_ckpt_writer_create(&o, &w)) || !TT_CHECK_OK(t, tt_ckpt_save_begin(w, &st, TT_CKPT_FULL, TT_ST_F32)))
+		return;
+	lines[0] = 0;
+	tt_log_set_sink(keep_line, NULL);
+	tt_error_set(TT_ERR_USAGE, "other.c", 1, "the first error");
+	tt_ckpt_writer_destroy(w);
+	tt_log_set_sink(NULL, NULL);
+	TT_CHECK_STR(t, tt_error_text(), "the first error");
+	TT_CHECK_MSG(t, strstr(lines, "No space left"), "%s", lines);
 }
 
 /* Reading the program itself fails, in the writer's thread or in the update's. Nobody may wait for ever. */
@@ -376,6 +473,8 @@ const tt_case tt_suite_faults[] = {
 	{ "without_exchange", without_exchange, TT_TIER_QUICK },
 	{ "load_faults", load_faults, TT_TIER_QUICK },
 	{ "full_disk", full_disk, TT_TIER_QUICK },
+	{ "before_saving", before_saving, TT_TIER_QUICK },
+	{ "error_kept", error_kept, TT_TIER_QUICK },
 	{ "unreadable_program", unreadable_program, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },
 	{ 0 },

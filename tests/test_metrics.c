@@ -445,6 +445,8 @@ static void plain_lines(tt_test *t)
 		if (i == 20)
 			s.validate_seconds = 0.25;
 		s.skipped = i == 23;
+		if (i == 23)
+			s.loss = -NAN, s.grad_norm = INFINITY; /* a NaN has no sign on the console */
 		tt_metrics_log_step(m, &s);
 		if (i == 20)
 			tt_metrics_log_validation(m, &(tt_metrics_validation){ .step = i, .loss = 1.25, .bits_per_token = 1.8034, .tokens = 512, .seconds = 0.25 });
@@ -456,7 +458,7 @@ static void plain_lines(tt_test *t)
 		"step     10  loss   2.5000  grad_norm   0.1000  lr 1.000e-03      2000 tokens/s  MFU 40.0%  data 1% fwd 30% bwd 50% opt 10%\n"
 		"step     20  loss   2.5000  grad_norm   0.1000  lr 1.000e-03      1600 tokens/s  MFU 16.0%  data 1% fwd 30% bwd 50% opt 10% val 5%\n"
 		"step     20  validation loss 1.2500  bits per token 1.8034  (512 tokens, 0.2 s)\n"
-		"step     23  loss   2.5000  grad_norm   0.1000  lr 1.000e-03      1333 tokens/s  MFU 13.3%  data 1% fwd 30% bwd 50% opt 10%  skipped\n");
+		"step     23  loss      nan  grad_norm      inf  lr 1.000e-03      1333 tokens/s  MFU 13.3%  data 1% fwd 30% bwd 50% opt 10%  skipped\n");
 	tt_buf_fini(&log);
 }
 

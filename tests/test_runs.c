@@ -3,319 +3,10 @@
  * What must hold: a run that was stopped any way at any moment and started again ends with the bytes that a run without a stop ends with.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "ckpt/safetensors.h"
-#include "test.h"
-#include "train/train.h"
-
-enum { STEPS = 12, TIMEOUT = 50, BY_SIGNAL = 1000 }; /* exit "codes" from BY_SIGNAL up: the signal's number */
-
-/* ---- texts and configs ----------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t draw(uint64_t *s) { return tt_mix64(*s += 0x9e3779b97f4a7c15u); }
-
-static void put(tt_test *t, const char *path, const char *text, size_t n)
-{
-	const char *full = tt_test_path(t, path);
-	char *folder = tt_arena_strdup(t->arena, full);
-	*strrchr(folder, '/') = 0;
-	TT_CHECK_OK(t, tt_mkdirs(folder));
-	TT_CHECK_OK(t, tt_file_write(full, text, n));
-}
-
-/* Documents of some ten bytes, an epoch of them in the steps of a run, one all 'Z'; a longer one is held out. */
-static void make_texts(tt_test *t)
-{
-	static const char *const words[] = { "the ", "model ", "learns ", "a ", "rule, ", "then ", "another.\n", "seven " };
-	uint64_t s = 5;
-	for (int d = 0; d < 14; d++) {
-		tt_buf b = { 0 };
-		size_t want = d == 13 ? 700 : 30 + draw(&s) % 50;
-		while (b.n < want)
-			tt_buf_str(&b, words[draw(&s) % TT_COUNT(words)]);
-		if (d == 12)
-			memset(b.s, 'Z', b.n);
-		put(t, d == 13 ? "held/out.txt" : tt_arena_printf(t->arena, "text/%02d.txt", d), b.s, b.n);
-		tt_buf_fini(&b);
-	}
-}
-
-/* Two microbatches a step, two threads, a schedule with warmup and decay; checkpoints that hold everything. */
-static void make_config(tt_test *t)
-{
-	const char *tmp = tt_test_tmp(t);
-	const char *text = tt_arena_printf(t->arena,
-		"[model]\nflavor = \"debugmodel\"\nvocab_size = 256\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 2\n"
-		"num_key_value_heads = 1\nintermediate_size = 48\ntie_word_embeddings = false\n"
-		"[training]\nsteps = %d\ntokens_per_step = 64\ntokens_per_microbatch = 32\ncontext_length = 16\n"
-		"[optimizer]\nlr = 3e-3\n[lr_scheduler]\ntotal_steps = %d\nwarmup_steps = 3\ndecay_ratio = 0.5\ndecay_type = \"cosine\"\nmin_lr_factor = 0.1\n"
-		"[checkpoint]\nenable = true\ninterval = 1000000\nlast_save_model_only = false\n"
-		"[data]\npaths = [\"%s/text\"]\n[validation]\nenable = true\nfreq = 1\nsteps = 1\npaths = [\"%s/held\"]\n"
-		"[hardware]\nthreads = 2\n[debug]\nisa = \"%s\"\n", STEPS, STEPS, tmp, tmp, t->isa[0] ? t->isa : "auto");
-	put(t, "run.toml", text, strlen(text));
-}
-
-static void set_up(tt_test *t)
-{
-	make_texts(t);
-	make_config(t);
-}
-
-/* ---- processes ------------------------------------------------------------------------------------------------------------------------- */
-
-typedef struct child {
-	tt_test *t;
-	const char *name, *flags;
-	pid_t pid; /* 0: it has ended */
-	int code;
-} child;
-
-/* Starts `titan train` with its dump folder NAME and what it says in NAME.log. `flags` are separated by blanks. */
-static child start(tt_test *t, const char *name, const char *flags)
-{
-	char *argv[40];
-	int n = 0;
-	argv[n++] = "build/titan";
-	argv[n++] = "train";
-	argv[n++] = (char *)tt_test_path(t, "run.toml");
-	argv[n++] = tt_arena_printf(t->arena, "--job.dump_folder=%s/%s", tt_test_tmp(t), name);
-	char *rest = NULL;
-	for (char *f = strtok_r(tt_arena_strdup(t->arena, flags), " ", &rest); f && n < TT_COUNT(argv) - 1; f = strtok_r(NULL, " ", &rest))
-		argv[n++] = f;
-	argv[n] = NULL;
-	const char *log = tt_test_path(t, tt_arena_printf(t->arena, "%s.log", name));
-	unlink(log); /* what the last one said is not waited for */
-	child c = { .t = t, .name = name, .flags = flags };
-	c.pid = fork();
-	if (c.pid == 0) {
-		int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-		if (fd >= 0 && dup2(fd, 1) == 1 && dup2(fd, 2) == 2)
-			execv(argv[0], argv);
-		_exit(127);
-	}
-	TT_CHECK_MSG(t, c.pid > 0, "fork: %m");
-	return c;
-}
-
-static bool ended(child *c)
-{
-	int status;
-	if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid) {
-		c->pid = 0;
-		c->code = WIFEXITED(status) ? WEXITSTATUS(status) : BY_SIGNAL + WTERMSIG(status);
-	}
-	return c->pid <= 0;
-}
-
-static void tell(child *c, int number)
-{
-	if (!ended(c))
-		kill(c->pid, number);
-}
-
-static void rest(double seconds)
-{
-	struct timespec ts = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
-	nanosleep(&ts, NULL);
-}
-
-/* Waits for the end; the exit code. */
-static int finish(child *c)
-{
-	for (double t0 = tt_now(); !ended(c); rest(0.001))
-		if (tt_now() - t0 > TIMEOUT) {
-			tell(c, SIGKILL);
-			TT_CHECK_MSG(c->t, false, "%s %s: still runs after %d s", c->name, c->flags, TIMEOUT);
-			t0 = tt_now();
-		}
-	return c->code;
-}
-
-static const char *read_text(tt_test *t, const char *path)
-{
-	char *s;
-	size_t n;
-	struct stat st;
-	const char *full = tt_test_path(t, path);
-	if (stat(full, &st) || !TT_CHECK_OK(t, tt_file_read(t->arena, full, &s, &n)))
-		return tt_arena_strdup(t->arena, "");
-	return s;
-}
-
-static const char *said(tt_test *t, const char *name) { return read_text(t, tt_arena_printf(t->arena, "%s.log", name)); }
-
-/* Waits until `when` holds; false: the child has ended before. */
-static bool await(child *c, bool (*when)(child *c))
-{
-	tt_mark m = tt_arena_push(c->t->arena);
-	bool is = false;
-	for (double t0 = tt_now(); !(is = when(c)) && !ended(c) && tt_now() - t0 < TIMEOUT; rest(0.0002))
-		tt_arena_pop(c->t->arena, m);
-	return is;
-}
-
-/* A whole run that must end with `code` and, if `part` is given, say that. */
-static bool run_says(tt_test *t, const char *name, const char *flags, int code, const char *part, int line)
-{
-	child c = start(t, name, flags);
-	int got = finish(&c);
-	const char *log = said(t, name);
-	return TT_CHECK_MSG(t, got == code && (!part || strstr(log, part)), "line %d: %s %s: exit code %d, want %d and \"%s\" in:\n%s", line, name, flags, got, code,
-			    part ? part : "", log);
-}
-#define RUN(t, name, flags) run_says((t), (name), (flags), 0, NULL, __LINE__)
-#define RUN_SAYS(t, name, flags, code, part) run_says((t), (name), (flags), (code), (part), __LINE__)
-
-/* ---- what is left --------------------------------------------------------------------------------------------------------------------- */
-
-static const char *step_path(tt_test *t, const char *name, int64_t step, const char *file)
-{
-	return tt_arena_printf(t->arena, "%s/checkpoint/step-%08lld%s%s", name, (long long)step, *file ? "/" : "", file);
-}
-
-static bool there(tt_test *t, const char *path) { return access(tt_test_path(t, path), F_OK) == 0; }
-
-/* Names in NAME/checkpoint that begin with `prefix`. */
-static int count_names(tt_test *t, const char *name, const char *prefix)
-{
-	DIR *d = opendir(tt_test_path(t, tt_arena_printf(t->arena, "%s/checkpoint", name)));
-	int n = 0;
-	for (struct dirent *e; d && (e = readdir(d));)
-		n += !strncmp(e->d_name, prefix, strlen(prefix));
-	if (d)
-		closedir(d);
-	return n;
-}
-
-/* Step that `latest` names; -1: there is none. */
-static int64_t latest(tt_test *t, const char *name)
-{
-	const char *s = read_text(t, tt_arena_printf(t->arena, "%s/checkpoint/latest", name));
-	return !strncmp(s, "step-", 5) ? strtoll(s + 5, NULL, 10) : -1;
-}
-
-static bool same_file(tt_test *t, const char *a, const char *b)
-{
-	char *x = "", *y = "";
-	size_t nx = 0, ny = 0;
-	return TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, a), &x, &nx)) && TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, b), &y, &ny)) &&
-	       TT_CHECK_MSG(t, nx == ny && !memcmp(x, y, nx), "%s and %s differ", a, b);
-}
-
-/* A number of train_state.json. */
-static int64_t state_number(tt_test *t, const char *name, int64_t step, const char *key)
-{
-	json_t *o = json_loads(read_text(t, step_path(t, name, step, "train_state.json")), 0, NULL);
-	int64_t v = o ? json_integer_value(json_object_get(o, key)) : -1;
-	json_decref(o);
-	return v;
-}
-
-/* The text of a value of a JSON line, as it stands there. */
-static const char *value_text(tt_arena *a, const char *line, const char *key)
-{
-	const char *p = strstr(line, tt_arena_printf(a, "\"%s\":", key));
-	if (!p)
-		return "-";
-	p += strlen(key) + 3;
-	return tt_arena_strndup(a, p, strcspn(p, ",}\n"));
-}
-
-typedef struct history { const char *text; int64_t steps; } history; /* steps: of the last step line */
-
-/* metrics.jsonl as one line per step and validation, with what must be the same in any run. Each step must be there once, in order, and
- * each line be JSON. */
-static history steps_of(tt_test *t, const char *name)
-{
-	tt_buf b = { 0 };
-	int64_t last = 0;
-	char *more = NULL;
-	for (char *line = strtok_r(tt_arena_strdup(t->arena, read_text(t, tt_arena_printf(t->arena, "%s/metrics.jsonl", name))), "\n", &more); line;
-	     line = strtok_r(NULL, "\n", &more)) {
-		json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-		const char *type = json_string_value(json_object_get(o, "type"));
-		int64_t step = json_integer_value(json_object_get(o, "step"));
-		if (!TT_CHECK_MSG(t, o && type, "%s: not a line of metrics: %s", name, line))
-			break;
-		if (!strcmp(type, "step")) {
-			TT_CHECK_MSG(t, step == last + 1, "%s: step %lld comes after %lld", name, (long long)step, (long long)last);
-			last = step;
-		}
-		if (strcmp(type, "event"))
-			tt_buf_printf(&b, "%s %lld loss %s norm %s lr %s tokens %s skipped %s\n", type, (long long)step, value_text(t->arena, line, "loss"),
-				      value_text(t->arena, line, "grad_norm"), value_text(t->arena, line, "lr"),
-				      value_text(t->arena, line, *type == 's' ? "tokens_seen" : "tokens"), value_text(t->arena, line, "skipped"));
-		json_decref(o);
-	}
-	history h = { tt_arena_strdup(t->arena, b.s ? b.s : ""), last };
-	tt_buf_fini(&b);
-	return h;
-}
-
-/* Both runs ended at `step` with the same tensors, counters and history. */
-static bool same_end(tt_test *t, const char *a, const char *b, int64_t step)
-{
-	static const char *const files[] = { "model.safetensors", "optimizer.safetensors" }, *const keys[] = { "step", "updates", "skips", "tokens_seen" };
-	bool ok = TT_CHECK_INT(t, latest(t, a), step) && TT_CHECK_INT(t, latest(t, b), step);
-	for (int i = 0; i < TT_COUNT(files); i++)
-		ok = ok && same_file(t, step_path(t, a, step, files[i]), step_path(t, b, step, files[i]));
-	for (int i = 0; i < TT_COUNT(keys); i++)
-		ok = ok && TT_CHECK_INT(t, state_number(t, a, step, keys[i]), state_number(t, b, step, keys[i]));
-	return ok && TT_CHECK_STR(t, steps_of(t, a).text, steps_of(t, b).text);
-}
-
-static bool copy_file(tt_test *t, const char *from, const char *to)
-{
-	char *s;
-	size_t n;
-	if (!TT_CHECK_OK(t, tt_file_read(t->arena, tt_test_path(t, from), &s, &n)))
-		return false;
-	put(t, to, s, n);
-	return true;
-}
-
-/* A folder with all below it. */
-static void copy_folder(tt_test *t, const char *from, const char *to)
-{
-	DIR *d = opendir(tt_test_path(t, from));
-	for (struct dirent *e; d && (e = readdir(d));) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		const char *x = tt_arena_printf(t->arena, "%s/%s", from, e->d_name), *y = tt_arena_printf(t->arena, "%s/%s", to, e->d_name);
-		if (e->d_type == DT_DIR)
-			copy_folder(t, x, y);
-		else
-			copy_file(t, x, y);
-	}
-	if (d)
-		closedir(d);
-}
-
-static void remove_tree(tt_test *t, const char *path)
-{
-	const char *full = tt_test_path(t, path);
-	DIR *d = opendir(full);
-	for (struct dirent *e; d && (e = readdir(d));)
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			remove_tree(t, tt_arena_printf(t->arena, "%s/%s", path, e->d_name));
-	if (d)
-		closedir(d);
-	(void)remove(full);
-}
+#include "runs.h"
 
 /* ---- continuation ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -383,7 +74,7 @@ static void skipped_steps(tt_test *t)
 
 enum { KILL_STEPS = 40, SIGNAL_STEPS = 60 };
 
-static bool saving(child *c) { return count_names(c->t, c->name, ".tmp-") > 0; }
+static bool saving(child *c) { return count_names(c->t, c->name, ".tmp-step-") > 0; }
 
 /* A run, killed again and again until it ends. Every second kill waits until a save is on its way. Returns how many kills it took;
  * *torn counts those that left an unfinished checkpoint. */
@@ -482,8 +173,6 @@ static bool catches(child *c)
 	return mask >> (SIGTERM - 1) & 1;
 }
 
-static bool first_step(child *c) { return strstr(said(c->t, c->name), "start-up:") != NULL; }
-static bool stepping(child *c) { return strstr(read_text(c->t, tt_arena_printf(c->t->arena, "%s/metrics.jsonl", c->name)), "\"validation\"") != NULL; }
 
 static void signals(tt_test *t)
 {
@@ -542,6 +231,8 @@ static void second_signal(tt_test *t)
 		rest(0.1);
 		if (!TT_CHECK_MSG(t, !ended(&c), "the first signal ended it: %d\n%s", c.code, said(t, "long")))
 			return;
+		/* It was heard, long before the step is over. */
+		TT_CHECK_MSG(t, strstr(said(t, "long"), "\nstopping after this step and saving; again to stop now\n"), "%s", said(t, "long"));
 		double t0 = tt_now();
 		tell(&c, i ? SIGINT : SIGTERM);
 		TT_CHECK_INT(t, finish(&c), BY_SIGNAL + (i ? SIGINT : SIGTERM));
@@ -721,14 +412,6 @@ static void damaged(tt_test *t)
 
 /* ---- a full disk ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* Files of this process and its children end at `bytes`; what writes on gets an error instead of the signal. */
-static void limit_files(rlim_t bytes)
-{
-	signal(SIGXFSZ, SIG_IGN);
-	struct rlimit r = { bytes, RLIM_INFINITY };
-	setrlimit(RLIMIT_FSIZE, &r);
-}
-
 /* The last good one stays; what the run does then is checkpoint.on_error's. */
 static void write_errors(tt_test *t)
 {
@@ -796,10 +479,19 @@ static void full_disk(tt_test *t)
 		TT_SKIP(t, "a small file system cannot be mounted here");
 	RUN(t, "straight", "");
 	const char *flags = "--checkpoint.interval=2";
-	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: a checkpoint takes 0.4 MiB, the disk has ");
+	RUN_SAYS(t, "disk/run", "--checkpoint.interval=1000", 0, NULL);
+	TT_CHECK(t, !strstr(said(t, "disk/run"), "at once"));
+	remove_tree(t, "disk/run");
+	/* Room for one, not for all. */
+	RUN_SAYS(t, "disk/run", "--checkpoint.interval=2 --training.steps=2", 0, NULL);
+	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: 5 more checkpoints of ");
+	remove_tree(t, "disk/run");
+	RUN_SAYS(t, "disk/run", flags, 1, "disk/run/checkpoint: a checkpoint takes 3");
 	RUN_SAYS(t, "disk/run", flags, 1, "with step 4 as the last checkpoint");
 	TT_CHECK_INT(t, latest(t, "disk/run"), 4);
 	TT_CHECK_INT(t, count_names(t, "disk/run", ".tmp-"), 0);
+	/* The third was refused before a step was trained for it. */
+	TT_CHECK_INT(t, steps_of(t, "disk/run").steps, 4);
 	/* With less to keep there is room. */
 	remove_tree(t, step_path(t, "disk/run", 2, ""));
 	RUN(t, "disk/run", "--checkpoint.interval=2 --checkpoint.keep_latest_k=1");
@@ -835,7 +527,7 @@ static void changed_keys(tt_test *t)
 	RUN(t, "run", "--training.steps=6");
 	RUN_SAYS(t, "run", "--training.tokens_per_step=128", 2, "training.tokens_per_step is 128, the run to be resumed had 64");
 	RUN_SAYS(t, "run", "--training.context_length=32", 2, "training.context_length is 32, the run to be resumed had 16");
-	RUN_SAYS(t, "run", "--model.hidden_size=64", 1, "step-00000006/model.safetensors");
+	RUN_SAYS(t, "run", "--model.hidden_size=64", 2, "model.hidden_size is 64, the model in ");
 	RUN_SAYS(t, "run", "--checkpoint.load_step=5", 2, "has no checkpoint of step 5; there are 6");
 	RUN_SAYS(t, "run", "--checkpoint.exclude_from_loading=optimiser", 2, "did you mean \"optimizer\"?");
 	put(t, "text/extra.txt", "more\n", 5);
@@ -907,6 +599,31 @@ static void excluded(tt_test *t)
 	same_end(t, "straight", "run", STEPS);
 }
 
+/* Next to nothing to learn from: refused at the start, or said; a step that nothing was run for has no speed. */
+static void little_text(tt_test *t)
+{
+	set_up(t);
+	put(t, "one/file.txt", "x", 1);
+	const char *one = tt_arena_printf(t->arena, "--validation.enable=false --data.paths=%s", tt_test_path(t, "one/file.txt"));
+	RUN_SAYS(t, "one", one, 2, "one/file.txt (0 usable tokens; name longer files)");
+	/* Some steps of 4 tokens hold documents of one byte alone. */
+	for (int i = 0; i < 40; i++)
+		put(t, tt_arena_printf(t->arena, "bits/%d", i), "xyz", i % 8 ? 1 : 3);
+	const char *bits = tt_arena_printf(t->arena, "--validation.enable=false --data.paths=%s --data.shuffle=false --training.steps=10 --training.tokens_per_step=4 "
+		"--training.tokens_per_microbatch=4 --training.context_length=4", tt_test_path(t, "bits"));
+	RUN_SAYS(t, "bits", bits, 0, "has no valid token: nothing is learnt from it");
+	int none = 0, some = 0;
+	for (int step = 1; step <= 10; step++)
+		if (number_at(t, "bits", step, "valid_tokens") == 0) {
+			none++;
+			TT_CHECK(t, number_at(t, "bits", step, "tokens_per_s") == 0 && number_at(t, "bits", step, "flops_per_s") == 0);
+		} else {
+			some++;
+			TT_CHECK(t, number_at(t, "bits", step, "tokens_per_s") > 0 && number_at(t, "bits", step, "flops_per_s") > 0);
+		}
+	TT_CHECK_MSG(t, none && some, "%d steps without a valid token, %d with one", none, some);
+}
+
 const tt_case tt_suite_runs[] = {
 	{ "continuation", continuation, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
@@ -921,6 +638,7 @@ const tt_case tt_suite_runs[] = {
 	{ "write_errors", write_errors, TT_TIER_QUICK },
 	{ "full_disk", full_disk, TT_TIER_QUICK },
 	{ "changed_keys", changed_keys, TT_TIER_QUICK },
+	{ "little_text", little_text, TT_TIER_QUICK },
 	{ "excluded", excluded, TT_TIER_QUICK },
 	{ "killed_50", killed_50, TT_TIER_CI },
 	{ 0 },

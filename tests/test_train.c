@@ -269,6 +269,70 @@ static void case_no_valid_token(tt_test *t)
 	}
 }
 
+/* From the first step on: after some steps the run ends, since it would learn nothing for ever. One valid token, and it goes on. */
+static void case_never_valid(tt_test *t)
+{
+	enum { PATIENCE = 8 };
+	for (int with = 0; with < 2; with++) {
+		tt_run_options o = tiny_standard(t, ROWS);
+		int64_t n = ROWS * CONTEXT * (PATIENCE + 2);
+		int32_t *labels = TT_NEWN(t->arena, int32_t, n), *ids = TT_NEWN(t->arena, int32_t, n);
+		for (int64_t i = 0; i < n; i++)
+			labels[i] = TT_IGNORE;
+		if (with)
+			labels[(PATIENCE - 1) * ROWS * CONTEXT + 3] = 1;
+		o.data.rows = (tt_rows){ .ids = ids, .labels = labels, .nrows = ROWS * (PATIENCE + 2) };
+		o.data.tokens_per_step = ROWS * CONTEXT;
+		tt_trainer *tr = NULL;
+		if (!TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+			return;
+		heard l = { 0 };
+		tt_step_report r;
+		tt_log_set_sink(log_line, &l);
+		for (int i = 0; i < PATIENCE - 1; i++)
+			TT_CHECK(t, tt_trainer_step(tr, &r) == TT_OK && r.skipped && r.valid == 0);
+		if (with)
+			for (int i = 0; i < 2 * PATIENCE; i++)
+				TT_CHECK_OK(t, tt_trainer_step(tr, &r));
+		else
+			TT_CHECK_FAILS(t, tt_trainer_step(tr, &r), TT_ERR_USAGE, "none of the first 8 steps, 1 to 8, has a valid token");
+		tt_log_set_sink(NULL, NULL);
+		tt_trainer_destroy(tr);
+	}
+}
+
+/* INIT leaves fresh pages alone where it would write zeros, and only there: what anybody has written before is cleared. */
+static void case_init_clears(tt_test *t)
+{
+	for (int written = 0; written < 3; written++) { /* by nobody, before the first INIT, after it */
+		tt_run_options o = tiny_standard(t, ROWS);
+		tt_trainer *tr = NULL;
+		if (!TT_CHECK_OK(t, tt_trainer_plan(&o, &tr)))
+			return;
+		tt_exec *e = tt_trainer_exec(tr);
+		tt_cell cell = { .first = true };
+		int64_t n, zeroed = 0, filled = 0;
+		TT_CHECK_OK(t, tt_exec_reserve(e));
+		const tt_slot *states = tt_exec_states(e, &n);
+		if (written == 2)
+			TT_CHECK_OK(t, tt_exec_run(e, TT_SEG_INIT, &cell));
+		for (int64_t i = 0; i < n && written; i++)
+			TT_CHECK_OK(t, tt_tensor_write(e, &states[i], 0, &(double){ 7 }, 1));
+		TT_CHECK_OK(t, tt_exec_run(e, TT_SEG_INIT, &cell));
+		for (int64_t i = 0; i < n; i++) {
+			float f = 7;
+			if (states[i].region != TT_REGION_OPTIM && !(states[i].region == TT_REGION_PARAM && states[i].source < 0))
+				continue;
+			TT_CHECK_OK(t, tt_tensor_read(e, &states[i], 0, &f, 1));
+			TT_CHECK_MSG(t, (f == 0) == (states[i].region == TT_REGION_OPTIM), "%s begins with %g", states[i].name, (double)f);
+			zeroed += f == 0;
+			filled += f != 0;
+		}
+		TT_CHECK(t, zeroed > 10 && filled > 10);
+		tt_trainer_destroy(tr);
+	}
+}
+
 static void spoil(tt_test *t, tt_trainer *tr, const char *name, float with_what)
 {
 	TT_CHECK_OK(t, tt_exec_write(tt_trainer_exec(tr), name, 3, &with_what, 1));
@@ -773,6 +837,8 @@ const tt_case tt_suite_train[] = {
 	{ "loss_falls", case_loss_falls, TT_TIER_QUICK },
 	{ "accumulation", case_accumulation, TT_TIER_QUICK },
 	{ "no_valid_token", case_no_valid_token, TT_TIER_QUICK },
+	{ "init_clears", case_init_clears, TT_TIER_QUICK },
+	{ "never_valid", case_never_valid, TT_TIER_QUICK },
 	{ "nonfinite_stop", case_nonfinite_stop, TT_TIER_QUICK },
 	{ "nonfinite_skip", case_nonfinite_skip, TT_TIER_QUICK },
 	{ "clip", case_clip, TT_TIER_QUICK },

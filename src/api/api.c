@@ -259,21 +259,11 @@ titan_status titan_score(titan_session *s, int64_t n, const int32_t *ids, double
 	return st == TT_OK ? leave(s, &t, score(s, n, ids, logprob)) : (titan_status)st;
 }
 
-/* Asked for by name, a save that fails is the caller's to know, also where the config lets a training loop go on without it. */
-static tt_status save(titan_session *s)
-{
-	tt_cfg_on_error as_configured = s->cfg->checkpoint.on_error;
-	s->cfg->checkpoint.on_error = TT_CFG_ON_ERROR_STOP;
-	tt_status st = tt_run_save(s->run);
-	s->cfg->checkpoint.on_error = as_configured;
-	return st;
-}
-
 titan_status titan_save(titan_session *s)
 {
 	thread_state t;
 	tt_status st = enter(s, "titan_save", &t);
-	return st == TT_OK ? leave(s, &t, save(s)) : (titan_status)st;
+	return st == TT_OK ? leave(s, &t, tt_run_save(s->run)) : (titan_status)st;
 }
 
 /* The config's steps and the count of parameters never change after open, and steps_done is atomic: no lock is needed. */

@@ -135,6 +135,15 @@ void tt_buf_str(tt_buf *b, const char *s);
 void tt_buf_printf(tt_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void tt_buf_fini(tt_buf *b);
 
+/* Sizes and counts as people read them, three digits: "17 bytes", "1.50 KiB", "26.3 MiB"; "812", "4.10 k", "26.3 M". INT64_MAX: "unlimited".
+ * By value, for one call: tt_log(..., tt_scale_bytes(n).s). */
+typedef struct tt_scaled { char s[24]; } tt_scaled;
+tt_scaled tt_scale_bytes(int64_t bytes);
+tt_scaled tt_scale_count(int64_t n);
+
+/* For %f and %g: a NaN's sign says nothing, and printf shows it ("-nan"). */
+static inline double tt_plain_nan(double v) { return v != v ? __builtin_nan("") : v; }
+
 /* Levenshtein distance, with a swap of neighbours counting one. */
 int tt_edit_distance(const char *a, const char *b);
 /* The candidate nearest to `word` if it is near enough to be a typo (distance <= max(2, length/3)); else NULL. */

@@ -6,6 +6,35 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+/* ---- scaled numbers ------------------------------------------------------------------------------------------- */
+
+static tt_scaled scale(int64_t n, double step, const char *const *units)
+{
+	tt_scaled out;
+	double v = (double)n;
+	int u = 0;
+	/* What would print as 1000 of a unit is 1 of the next: no text is longer than three digits. */
+	for (; (v >= 999.5 || v <= -999.5) && units[u + 1]; u++)
+		v /= step;
+	double size = v < 0 ? -v : v;
+	snprintf(out.s, sizeof out.s, "%.*f%s", u == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2, v, units[u]);
+	return out;
+}
+
+tt_scaled tt_scale_bytes(int64_t bytes)
+{
+	static const char *const units[] = {" bytes", " KiB", " MiB", " GiB", " TiB", " PiB", NULL};
+	if (bytes == INT64_MAX)
+		return (tt_scaled){"unlimited"};
+	return bytes == 1 ? (tt_scaled){"1 byte"} : scale(bytes, 1024, units);
+}
+
+tt_scaled tt_scale_count(int64_t n)
+{
+	static const char *const units[] = {"", " k", " M", " G", " T", " P", NULL};
+	return n == INT64_MAX ? (tt_scaled){"unlimited"} : scale(n, 1000, units);
+}
+
 /* ---- buffer --------------------------------------------------------------------------------------------------- */
 
 static void buf_reserve(tt_buf *b, size_t n)

@@ -54,6 +54,9 @@ typedef struct tt_ckpt_state {
 	int64_t skips;       /* steps skipped in a row */
 	uint64_t seed;
 	struct { int64_t step, context_length, tokens_per_step; uint64_t fingerprint; } data; /* tt_data_cursor */
+	const char *files;   /* tt_data_cursor's evidence of the data's files; NULL: there is none */
+	int64_t files_every;
+	bool unvalidated;    /* the validation that was due after this step was given up for a signal */
 	struct { int64_t warmup, total, decay; const char *type; double min_factor; } schedule;
 	const char *config;  /* the resolved config, TOML */
 } tt_ckpt_state;
@@ -80,16 +83,21 @@ typedef struct tt_ckpt_options {
 	void *ctx;
 } tt_ckpt_options;
 
+typedef enum tt_ckpt_kind { TT_CKPT_FULL, TT_CKPT_MODEL_ONLY } tt_ckpt_kind;
+
 typedef struct tt_ckpt_writer tt_ckpt_writer;
 /* Reads the files to carry along; touches nothing in `folder`. */
 tt_status tt_ckpt_writer_create(const tt_ckpt_options *o, tt_ckpt_writer **out) TT_CHECKED;
 /* What a run that was killed between a new `latest` and its clean-up left behind: older checkpoints beyond keep_latest_k, temporary folders of
  * dead processes. For the start of a run; a save does the same at its end. Warns of what it cannot remove. */
 void tt_ckpt_tidy(tt_ckpt_writer *w);
-/* Accepts NULL. Waits for a save in progress; its error, if nobody asked, is logged. */
+/* For the start of a run: can a checkpoint be written? Makes the folder and, for a moment, a file in it, and holds the disk's free space against
+ * the size of a checkpoint of `kind` and `dtype`; nothing is brought to the disk, so it takes no time. No room for one is an error, no room for
+ * all that will be there at once, when `saves` more have been made, a warning. */
+tt_status tt_ckpt_try(tt_ckpt_writer *w, tt_ckpt_kind kind, tt_st_dtype dtype, int64_t saves) TT_CHECKED;
+/* Accepts NULL. Waits for a save in progress; its error, if nobody asked, is logged. The thread's error record stays what it was. */
 void tt_ckpt_writer_destroy(tt_ckpt_writer *w);
 
-typedef enum tt_ckpt_kind { TT_CKPT_FULL, TT_CKPT_MODEL_ONLY } tt_ckpt_kind;
 /* Begins to save the state as it is now; without `async`, ends it too. `dtype` is that of the model's tensors, F32, BF16 or F16; a full
  * checkpoint keeps the program's (pass TT_ST_F32). A save still in progress is waited for, and its error returned. */
 tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_kind kind, tt_st_dtype dtype) TT_CHECKED;

@@ -283,6 +283,9 @@ static tt_status wants_match(const tt_ckpt *c, const tt_ckpt_tensor *tensors, in
 		if (!t && x->optim && c->m.model_only)
 			TT_FAIL(TT_ERR_FORMAT, "%s holds the model alone, no optimizer state (checkpoint.exclude_from_loading = [\"optimizer\"] starts with a fresh one; "
 				"checkpoint.last_save_model_only made it)", c->dir);
+		if (!t && x->optim)
+			TT_FAIL(TT_ERR_FORMAT, "%s has no %s: another optimizer made it (optimizer.name, optimizer.momentum; checkpoint.exclude_from_loading = [\"optimizer\"] "
+				"starts with fresh states)", c->dir, x->name);
 		if (!t)
 			TT_TRY(tt_st_get(c->headers, x->name, &t));
 		TT_TRY(tt_st_expect(t, x->ndim, x->dim));

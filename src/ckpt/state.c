@@ -27,6 +27,17 @@ static json_t *files_json(const ckpt_manifest *m)
 	return files;
 }
 
+static json_t *data_json(const tt_ckpt_state *s)
+{
+	json_t *data = json_pack("{s:I, s:I, s:I, s:o}", "step", (json_int_t)s->data.step, "context_length", (json_int_t)s->data.context_length,
+				 "tokens_per_step", (json_int_t)s->data.tokens_per_step, "fingerprint", hex(s->data.fingerprint));
+	if (s->files) {
+		json_object_set_new(data, "files_every", json_integer((json_int_t)s->files_every));
+		json_object_set_new(data, "files", json_string(s->files));
+	}
+	return data;
+}
+
 tt_status ckpt_manifest_print(const ckpt_manifest *m, tt_buf *out)
 {
 	const tt_ckpt_state *s = &m->state;
@@ -34,11 +45,10 @@ tt_status ckpt_manifest_print(const ckpt_manifest *m, tt_buf *out)
 	for (int64_t i = 0; i < m->nimported; i++)
 		json_object_set_new(imported, m->imported[i].name, json_string(tt_st_dtype_name(m->imported[i].dtype)));
 	json_error_t why;
-	json_t *root = json_pack_ex(&why, 0, "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:o, s:{s:I, s:I, s:I, s:o}, s:{s:I, s:I, s:I, s:s, s:f}, s:s, s:I, s:o, s:o}",
+	json_t *root = json_pack_ex(&why, 0, "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:o, s:b, s:o, s:{s:I, s:I, s:I, s:s, s:f}, s:s, s:I, s:o, s:o}",
 		"format", format_name, "version", VERSION, "kind", m->model_only ? "model" : "full", "step", (json_int_t)s->step, "updates",
-		(json_int_t)s->updates, "tokens_seen", (json_int_t)s->tokens_seen, "skips", (json_int_t)s->skips, "seed", hex(s->seed), "data", "step", (json_int_t)s->data.step,
-		"context_length", (json_int_t)s->data.context_length, "tokens_per_step", (json_int_t)s->data.tokens_per_step, "fingerprint",
-		hex(s->data.fingerprint), "schedule", "warmup", (json_int_t)s->schedule.warmup, "total", (json_int_t)s->schedule.total, "decay",
+		(json_int_t)s->updates, "tokens_seen", (json_int_t)s->tokens_seen, "skips", (json_int_t)s->skips, "seed", hex(s->seed), "unvalidated", (int)s->unvalidated,
+		"data", data_json(s), "schedule", "warmup", (json_int_t)s->schedule.warmup, "total", (json_int_t)s->schedule.total, "decay",
 		(json_int_t)s->schedule.decay, "type", s->schedule.type ? s->schedule.type : "", "min_factor", s->schedule.min_factor, "config",
 		s->config ? s->config : "", "block", (json_int_t)TT_CKPT_BLOCK, "imported", imported, "files", files_json(m));
 	if (!root)
@@ -167,6 +177,14 @@ static tt_status read_root(const reader *r, json_t *root, ckpt_manifest *m)
 	TT_TRY(get_int(r, data, "context_length", &s->data.context_length));
 	TT_TRY(get_int(r, data, "tokens_per_step", &s->data.tokens_per_step));
 	TT_TRY(hex_value(r, json_object_get(data, "fingerprint"), "data.fingerprint", &s->data.fingerprint));
+	/* Checkpoints of older versions do not have these. */
+	s->unvalidated = json_is_true(json_object_get(root, "unvalidated"));
+	if (json_object_get(data, "files")) {
+		TT_TRY(get_string(r, data, "files", &s->files));
+		TT_TRY(get_int(r, data, "files_every", &s->files_every));
+		if (s->files_every < 1)
+			TT_FAIL(TT_ERR_FORMAT, "%s: data.files_every is 0, it must be positive", r->path);
+	}
 	TT_TRY(get_int(r, schedule, "warmup", &s->schedule.warmup));
 	TT_TRY(get_int(r, schedule, "total", &s->schedule.total));
 	TT_TRY(get_int(r, schedule, "decay", &s->schedule.decay));

@@ -54,8 +54,9 @@ static tt_status room_check(const tt_ckpt_options *o, int64_t bytes)
 	int64_t room = o->fs->space(o->fs, o->folder);
 	/* Some file systems do not say; then the writes will. */
 	if (room >= 0 && room < bytes)
-		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %.1f MiB, the disk has %.1f MiB left (checkpoint.keep_latest_k, job.dump_folder)", o->folder,
-			(double)bytes / (double)TT_MIB, (double)room / (double)TT_MIB);
+		TT_FAIL(TT_ERR_IO, "%s: a checkpoint takes %s, the disk has %s left (checkpoint.keep_latest_k removes older ones only when a new one is complete): "
+			"%s must be freed first, or job.dump_folder be on another disk", o->folder,
+			tt_scale_bytes(bytes).s, tt_scale_bytes(room).s, tt_scale_bytes(bytes - room).s);
 	return TT_OK;
 }
 
@@ -101,8 +102,10 @@ static tt_status save(job *j)
 	}
 	TT_TRY(ckpt_latest_write(j->arena, o->fs, o->folder, step));
 	j->result.seconds = tt_now() - j->begun;
-	ckpt_prune(o->fs, o->folder, step, o->keep_latest_k);
+	/* A checkpoint of the same step that this one has taken the place of lies under the temporary name: it goes first of all that goes, but
+	 * not before `latest` is right, so that what a restart needs never waits for removals. */
 	ckpt_clean_stale(o->fs, o->folder);
+	ckpt_prune(o->fs, o->folder, step, o->keep_latest_k);
 	return TT_OK;
 }
 
@@ -167,15 +170,26 @@ static void job_free(tt_ckpt_writer *w)
 	w->job = NULL;
 }
 
+/* Waits for the job and says how it ended. A failed copy made the writer give up: it is the cause. *text is the job's. */
+static tt_status job_join(tt_ckpt_writer *w, const char **text)
+{
+	job *j = w->job;
+	if (w->o.async)
+		pthread_join(w->thread, NULL);
+	bool copy = j->copy_status != TT_OK;
+	*text = copy ? j->copy_text : j->text;
+	return copy ? j->copy_status : j->status;
+}
+
 void tt_ckpt_writer_destroy(tt_ckpt_writer *w)
 {
 	if (!w)
 		return;
 	if (w->job) {
-		bool done;
-		tt_ckpt_result r;
-		if (tt_ckpt_wait(w, &done, &r) != TT_OK)
-			tt_log(TT_LOG_ERROR, "%s", tt_error_text());
+		const char *text;
+		if (job_join(w, &text) != TT_OK)
+			tt_log(TT_LOG_ERROR, "%s", text);
+		job_free(w);
 	}
 	tt_region_close(&w->staging);
 	pthread_cond_destroy(&w->moved);
@@ -223,6 +237,54 @@ static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
 	return TT_OK;
 }
 
+/* Files of the folder come and go in no time while nothing is synced. */
+static tt_status probe_write(tt_arena *a, const tt_ckpt_options *o)
+{
+	static const char bytes[] = "titan\n";
+	const char *path = tt_arena_printf(a, "%s/.tmp-try-%d", o->folder, (int)getpid());
+	int fd;
+	TT_TRY(tt_fs_mkdirs(o->fs, o->folder));
+	(void)o->fs->unlink(o->fs, path);
+	TT_TRY(tt_fs_open_write(o->fs, path, &fd));
+	tt_status s = tt_fs_pwrite(o->fs, fd, path, bytes, sizeof bytes - 1, 0);
+	tt_fs_close(o->fs, fd);
+	if (o->fs->unlink(o->fs, path) && s == TT_OK)
+		TT_FAIL(TT_ERR_IO, "%s: cannot be removed: %m", path);
+	TT_TRY(s);
+	return TT_OK;
+}
+
+static tt_status room_try(tt_arena *a, const tt_ckpt_options *o, int64_t bytes, int64_t saves)
+{
+	int64_t *steps, n, room = o->fs->space(o->fs, o->folder);
+	TT_TRY(room_check(o, bytes));
+	TT_TRY(tt_ckpt_list(a, o->fs, o->folder, &steps, &n));
+	/* Older ones go after the new one is there: keep_latest_k and one more. Those that are there already have their room. */
+	double more = o->keep_latest_k ? (double)TT_MIN(saves, TT_MAX(o->keep_latest_k + 1 - n, (int64_t)1)) : (double)saves;
+	if (room >= 0 && (double)room < more * (double)bytes)
+		tt_log(TT_LOG_WARN, "%s: %.0f more checkpoints of %s will be there at once, %s, and the disk has %s left (%s)", o->folder, more,
+		       tt_scale_bytes(bytes).s, tt_scale_bytes((int64_t)TT_MIN(more * (double)bytes, 9e18)).s, tt_scale_bytes(room).s,
+		       o->keep_latest_k ? "checkpoint.keep_latest_k keeps so many, and one more until the next is complete" : "checkpoint.keep_latest_k = 0 keeps all");
+	return TT_OK;
+}
+
+tt_status tt_ckpt_try(tt_ckpt_writer *w, tt_ckpt_kind kind, tt_st_dtype dtype, int64_t saves)
+{
+	tt_arena *a = tt_arena_create("try");
+	job *j = TT_NEW(a, job);
+	j->arena = a;
+	j->w = w;
+	j->tmp = w->o.folder;
+	tt_status s = probe_write(a, &w->o);
+	if (s == TT_OK)
+		s = plan(j, kind, dtype);
+	if (s == TT_OK)
+		s = room_try(a, &w->o, ckpt_pack_bytes(&j->pack), saves);
+	tt_arena_destroy(a);
+	TT_TRY(s);
+	return TT_OK;
+}
+
 static tt_status thread_start(tt_ckpt_writer *w)
 {
 	/* Signals are for the program's own thread. */
@@ -251,6 +313,7 @@ tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_
 	j->manifest.state = *s;
 	j->manifest.state.schedule.type = tt_arena_strdup(a, s->schedule.type ? s->schedule.type : "");
 	j->manifest.state.config = tt_arena_strdup(a, s->config ? s->config : "");
+	j->manifest.state.files = s->files ? tt_arena_strdup(a, s->files) : NULL;
 	j->tmp = tt_arena_printf(a, "%s/.tmp-%s-%d", w->o.folder, ckpt_step_name(a, s->step), (int)getpid());
 	tt_status st = plan(j, kind, dtype);
 	if (st == TT_OK) {
@@ -338,19 +401,15 @@ tt_status tt_ckpt_poll(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
 
 tt_status tt_ckpt_wait(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
 {
-	job *j = w->job;
-	*done = j != NULL;
-	if (!j)
+	*done = w->job != NULL;
+	if (!w->job)
 		return TT_OK;
-	if (w->o.async)
-		pthread_join(w->thread, NULL);
-	/* A failed copy made the writer give up: it is the cause. */
-	bool copy = j->copy_status != TT_OK;
-	tt_status s = copy ? j->copy_status : j->status;
+	const char *text;
+	tt_status s = job_join(w, &text);
 	if (s != TT_OK)
-		tt_error_set(s, __FILE__, __LINE__, "%s", copy ? j->copy_text : j->text);
+		tt_error_set(s, __FILE__, __LINE__, "%s", text);
 	else
-		*out = j->result;
+		*out = w->job->result;
 	job_free(w);
 	TT_TRY(s);
 	return TT_OK;

@@ -3,33 +3,82 @@
 
 #include "ckpt/ckpt.h"
 #include "cli/cli.h"
+#include "train/train.h"
 
 static const char usage[] = "titan ckpt inspect DIR [--hash] | verify DIR | export DIR OUT [--dtype=float32|bfloat16|float16|imported]";
 
-/* A checkpoint, the latest of a run's folder, or any Hugging Face folder or safetensors file. */
+/* What a name of the user's stands for. */
+typedef struct place {
+	const char *dir;  /* a checkpoint, the folder of a run's checkpoints, or any other folder or file of weights */
+	bool checkpoint;
+	int64_t *steps, n; /* of a folder of checkpoints: those that are complete */
+} place;
+
+static bool has(tt_arena *a, const char *dir, const char *file) { return tt_fs_exists(&tt_fs_posix, tt_arena_printf(a, "%s/%s", dir, file)); }
+
+static bool is_folder(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A run's own folder is as good a name as that of its checkpoints. */
+static tt_status find_inside(tt_arena *a, const char *dir, place *p)
+{
+	char **names;
+	int64_t n;
+	TT_TRY(tt_fs_names(a, &tt_fs_posix, dir, &names, &n));
+	for (int64_t i = 0; i < n; i++) {
+		place q = { .dir = tt_arena_printf(a, "%s/%s", dir, names[i]) };
+		if (!is_folder(q.dir))
+			continue;
+		TT_TRY(tt_ckpt_list(a, NULL, q.dir, &q.steps, &q.n));
+		if (q.n && p->n)
+			TT_FAIL(TT_ERR_USAGE, "%s: checkpoints are in %s and in %s: name one of them", dir, p->dir, q.dir);
+		if (q.n)
+			*p = q;
+	}
+	if (p->n)
+		printf("%s: a run's folder; its checkpoints are in %s\n", dir, p->dir);
+	return TT_OK;
+}
+
+static tt_status find(tt_arena *a, const char *dir, place *out)
+{
+	place p = { .dir = dir, .checkpoint = has(a, dir, "COMPLETE") };
+	if (!p.checkpoint && is_folder(dir))
+		TT_TRY(tt_ckpt_list(a, NULL, dir, &p.steps, &p.n));
+	bool weights = has(a, dir, "model.safetensors") || has(a, dir, "model.safetensors.index.json");
+	if (!p.checkpoint && !p.n && !weights && is_folder(dir)) {
+		TT_TRY(find_inside(a, dir, &p));
+		if (!p.n)
+			TT_FAIL(TT_ERR_USAGE, "%s: no complete checkpoint and no model.safetensors is in it (a checkpoint's folder, a run's, or that of a Hugging Face model "
+				"is needed)", dir);
+	}
+	*out = p;
+	return TT_OK;
+}
+
+/* A checkpoint, the latest of a run's, or any Hugging Face folder or safetensors file. */
 typedef struct opened {
 	tt_ckpt *ckpt; /* NULL: none of ours */
 	tt_st *plain;
 	const tt_st *st;
 } opened;
 
-static bool is_checkpoint(tt_arena *a, const char *dir) { return tt_fs_exists(&tt_fs_posix, tt_arena_printf(a, "%s/COMPLETE", dir)); }
-
 static tt_status open_any(tt_arena *a, const char *dir, opened *o)
 {
-	int64_t *steps, n = 0;
-	struct stat st;
-	if (is_checkpoint(a, dir))
-		TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &o->ckpt));
-	else if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
-		TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
-	if (n)
-		TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &o->ckpt));
+	place p;
+	TT_TRY(find(a, dir, &p));
+	if (p.checkpoint)
+		TT_TRY(tt_ckpt_open_dir(a, NULL, p.dir, &o->ckpt));
+	else if (p.n)
+		TT_TRY(tt_ckpt_open(a, NULL, p.dir, -1, &o->ckpt));
 	if (o->ckpt) {
 		o->st = tt_ckpt_headers(o->ckpt);
 		return TT_OK;
 	}
-	TT_TRY(tt_st_open(a, dir, &o->plain));
+	TT_TRY(tt_st_open(a, p.dir, &o->plain));
 	o->st = o->plain;
 	return TT_OK;
 }
@@ -60,7 +109,7 @@ static tt_status print_tensors(tt_arena *a, const opened *o, bool hash)
 		bytes += t->bytes;
 		count += t->count;
 	}
-	printf("%lld tensors, %lld elements, %.1f MiB\n", (long long)tt_st_count(o->st), (long long)count, (double)bytes / (double)TT_MIB);
+	printf("%lld tensors, %s elements, %s\n", (long long)tt_st_count(o->st), tt_scale_count(count).s, tt_scale_bytes(bytes).s);
 	return TT_OK;
 }
 
@@ -87,25 +136,43 @@ static tt_status verify_one(tt_arena *a, const char *dir)
 	double t0 = tt_now();
 	TT_TRY(tt_ckpt_open_dir(a, NULL, dir, &c));
 	TT_TRY(tt_ckpt_verify(c, &bytes));
-	printf("%s: ok, step %lld, %.1f MiB checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, (double)bytes / (double)TT_MIB,
+	printf("%s: ok, step %lld, %s checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, tt_scale_bytes(bytes).s,
 	       tt_now() - t0);
 	return TT_OK;
 }
 
-static tt_status verify(tt_arena *a, const char *dir)
+/* Weights that are no checkpoint of a run: opening them has checked headers, offsets and the index against the files' sizes. */
+static tt_status verify_plain(tt_arena *a, const char *dir, const tt_st *st)
 {
-	int64_t *steps, n = 0;
+	const char *shapes = "no config.json says what shapes it should have";
+	if (has(a, dir, "config.json")) {
+		tt_llama_config c;
+		tt_builder *model;
+		tt_model_options o = { .compute = TT_F32, .t_max = 1, .seqs_max = 1, .loss_chunks = 1, .context_length = 1 };
+		if (tt_llama_read(a, dir, &c) == TT_OK) {
+			TT_TRY(tt_llama_build(a, &c, &o, &model));
+			TT_TRY(tt_weights_check(model, &c, st));
+			shapes = "names and shapes are those of its config.json";
+		} else {
+			shapes = tt_arena_printf(a, "names and shapes are not checked: %s", tt_error_text());
+		}
+	}
+	int64_t bytes = 0;
+	for (int64_t i = 0; i < tt_st_count(st); i++)
+		bytes += tt_st_at(st, i)->bytes;
+	printf("%s: headers and sizes are right, %lld tensors, %s; %s. It is not a run's checkpoint and has no checksums: the values cannot be verified\n", dir,
+	       (long long)tt_st_count(st), tt_scale_bytes(bytes).s, shapes);
+	return TT_OK;
+}
+
+/* All of a run's, also after a damaged one: which are whole is what one wants to know then. */
+static tt_status verify_run(tt_arena *a, const place *p)
+{
 	tt_ckpt *latest;
-	if (is_checkpoint(a, dir))
-		return verify_one(a, dir);
-	TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
-	if (!n) /* says what is missing */
-		return verify_one(a, dir);
-	/* All of a run's, also after a damaged one: which are whole is what one wants to know then. */
 	tt_status first = TT_OK;
 	const char *text = NULL;
-	for (int64_t i = 0; i < n; i++) {
-		const char *one = tt_arena_printf(a, "%s/step-%08lld", dir, (long long)steps[i]);
+	for (int64_t i = 0; i < p->n; i++) {
+		const char *one = tt_arena_printf(a, "%s/step-%08lld", p->dir, (long long)p->steps[i]);
 		tt_status s = verify_one(a, one);
 		if (s == TT_OK)
 			continue;
@@ -116,8 +183,27 @@ static tt_status verify(tt_arena *a, const char *dir)
 	}
 	if (first != TT_OK)
 		TT_FAIL(first, "%s", text);
-	TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &latest));
+	TT_TRY(tt_ckpt_open(a, NULL, p->dir, -1, &latest));
 	printf("latest: step %lld\n", (long long)tt_ckpt_get_state(latest)->step);
+	return TT_OK;
+}
+
+static tt_status verify(tt_arena *a, const char *dir)
+{
+	place p;
+	/* A checkpoint that has lost its marker is told as one. */
+	if (has(a, dir, "train_state.json"))
+		return verify_one(a, dir);
+	TT_TRY(find(a, dir, &p));
+	if (p.checkpoint)
+		return verify_one(a, p.dir);
+	if (p.n)
+		return verify_run(a, &p);
+	tt_st *st;
+	TT_TRY(tt_st_open(a, p.dir, &st));
+	tt_status s = verify_plain(a, p.dir, st);
+	tt_st_close(st);
+	TT_TRY(s);
 	return TT_OK;
 }
 
@@ -137,14 +223,12 @@ static tt_status export_dtype(const char *word, tt_st_dtype *out)
 static tt_status export_to(tt_arena *a, const char *dir, const char *out, const char *word)
 {
 	tt_st_dtype dtype;
-	int64_t *steps, n = 0;
-	struct stat st;
+	place p;
 	tt_ckpt *latest;
 	TT_TRY(export_dtype(word, &dtype));
-	if (!is_checkpoint(a, dir) && stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
-		TT_TRY(tt_ckpt_list(a, NULL, dir, &steps, &n));
-	if (n) {
-		TT_TRY(tt_ckpt_open(a, NULL, dir, -1, &latest));
+	TT_TRY(find(a, dir, &p));
+	if (p.n) {
+		TT_TRY(tt_ckpt_open(a, NULL, p.dir, -1, &latest));
 		dir = tt_ckpt_dir(latest);
 	}
 	double t0 = tt_now();

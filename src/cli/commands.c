@@ -1,6 +1,9 @@
 /* commands.c: train, config, ops. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "metrics/metrics.h"
@@ -50,18 +53,37 @@ tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const ch
 /* Set by the handler below, polled by the run: the one flag that a signal may write. */
 static volatile sig_atomic_t stop_signal;
 
-static void on_signal(int number)
+/* Says that it was heard, since a step may take long; only with calls that a handler may make (signal-safety(7)). */
+static void say(const char *text)
+{
+	struct termios t;
+	int was = errno;
+	ssize_t n = 0;
+	if (tcgetattr(STDERR_FILENO, &t) == 0) /* a terminal: the live line's place is not ours */
+		n = write(STDERR_FILENO, "\n", 1);
+	n += write(STDERR_FILENO, text, strlen(text));
+	(void)n;
+	errno = was;
+}
+
+static void on_signal(int number, const char *text)
 {
 	if (stop_signal) { /* asked twice: at once, as if there were no handler */
 		signal(number, SIG_DFL);
 		raise(number);
+		return;
 	}
 	stop_signal = number;
+	say(text);
 }
+
+static void stop_and_save(int number) { on_signal(number, "stopping after this step and saving; again to stop now\n"); }
+static void stop_only(int number) { on_signal(number, "stopping after this step, nothing is saved (checkpoint.enable); again to stop now\n"); }
 
 tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
 {
-	struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	bool saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only;
+	struct sigaction act = { .sa_handler = saves ? stop_and_save : stop_only, .sa_flags = SA_RESTART };
 	sigaction(SIGTERM, &act, NULL);
 	sigaction(SIGINT, &act, NULL);
 	tt_metrics_console console;

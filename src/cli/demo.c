@@ -101,10 +101,10 @@ static tt_status compare(tt_arena *a, const tt_config *cfg, const tt_run_summary
 	TT_TRY(st);
 	/* The first byte of a document is predicted by nothing: it costs the model 8 bits. */
 	double model = sum->valid_bits + 8 * (double)(sum->valid_tokens - sum->valid_predicted);
-	printf("\nbits per byte of %lld held-out files (%.0f bytes, never trained on)\n", (long long)files.n, bytes);
-	printf("  titan, %-14s %7.3f   (%lld bytes if it were a compressor)\n", cfg->model.flavor, model / bytes, (long long)(model / 8));
-	printf("  gzip -9, one stream   %7.3f   (%lld bytes)\n", 8 * (double)gzip / bytes, (long long)gzip);
-	printf("  xz -9, one stream     %7.3f   (%lld bytes)\n", 8 * (double)xz / bytes, (long long)xz);
+	printf("\nbits per byte of %lld held-out files (%s, never trained on)\n", (long long)files.n, tt_scale_bytes((int64_t)bytes).s);
+	printf("  titan, %-14s %7.3f   (%s if it were a compressor)\n", cfg->model.flavor, model / bytes, tt_scale_bytes((int64_t)(model / 8)).s);
+	printf("  gzip -9, one stream   %7.3f   (%s)\n", 8 * (double)gzip / bytes, tt_scale_bytes(gzip).s);
+	printf("  xz -9, one stream     %7.3f   (%s)\n", 8 * (double)xz / bytes, tt_scale_bytes(xz).s);
 	return TT_OK;
 }
 

@@ -385,6 +385,13 @@ static void say_later(const diff *d, tt_buf *b)
 	}
 }
 
+static void say_cut(const tt_hashes_file *f, const char *name, tt_buf *b)
+{
+	if (f->cut)
+		tt_buf_printf(b, "  the last record of %s, which is not whole: it begins at byte %lld, the file ends at byte %lld\n", name, (long long)f->cut_at,
+			      (long long)f->map.n);
+}
+
 static void say_not_compared(const diff *d, tt_buf *b)
 {
 	int64_t only_a = 0, only_b = 0, form = 0;
@@ -411,17 +418,33 @@ static void say_not_compared(const diff *d, tt_buf *b)
 		tt_buf_printf(&n, "  %lld values that only B has, such as %s\n", (long long)only_b, example[1]);
 	if (form)
 		tt_buf_printf(&n, "  %lld values of another dtype or format, such as %s\n", (long long)form, example[2]);
-	if (d->fa.cut || d->fb.cut)
-		tt_buf_printf(&n, "  the last record of %s, which is not whole\n", d->fa.cut ? d->fb.cut ? "both" : "A" : "B");
+	say_cut(&d->fa, "A", &n);
+	say_cut(&d->fb, "B", &n);
 	if (n.n)
 		tt_buf_printf(b, "\nNot compared:\n%s", n.s);
 	tt_buf_fini(&n);
+}
+
+/* A file without a program run: what it is that was found. */
+static tt_status check_filled(const tt_hashes_file *f)
+{
+	static const char again[] = "record the run again (debug.record_hashes; before its first step has ended a run has written nothing)";
+	if (f->ncells)
+		return TT_OK;
+	if (!f->map.n)
+		TT_FAIL(TT_ERR_FORMAT, "%s: is empty: %s", f->path, again);
+	if (f->cut)
+		TT_FAIL(TT_ERR_FORMAT, "%s: cut off: it ends at byte %lld, within the record that begins at byte %lld, and no program run is before it: %s", f->path,
+			(long long)f->map.n, (long long)f->cut_at, again);
+	TT_FAIL(TT_ERR_FORMAT, "%s: no program run is among its %lld bytes: %s", f->path, (long long)f->map.n, again);
 }
 
 static tt_status run_diff(diff *d, const char *a, const char *b, tt_buf *out)
 {
 	TT_TRY(tt_hashes_read(d->arena, a, &d->fa));
 	TT_TRY(tt_hashes_read(d->arena, b, &d->fb));
+	TT_TRY(check_filled(&d->fa));
+	TT_TRY(check_filled(&d->fb));
 	d->sa = parse_settings(d->arena, d->fa.settings);
 	d->sb = parse_settings(d->arena, d->fb.settings);
 	compare(d);
@@ -483,7 +506,6 @@ tt_status tt_cmd_diff(int argc, const char *const *argv)
 		tt_cli_print(out.s);
 	tt_buf_fini(&out);
 	TT_TRY(s);
-	if (!equal) /* the exit code of every failure that is not the user's */
-		TT_FAIL(TT_ERR_NUMERIC, "the runs differ");
-	return TT_OK;
+	/* The exit code of every failure that is not the user's; what there is to say was printed. */
+	return equal ? TT_OK : tt_error_set(TT_ERR_NUMERIC, __FILE__, __LINE__, "%s", "");
 }

@@ -10,7 +10,6 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 #include "config/config.h"
-#include "kernels/xsmm.h"
 #include "ops/ops.h"
 
 enum { MAX_ROWS = 16 };
@@ -46,9 +45,10 @@ static int libraries(tt_arena *a, library out[MAX_ROWS])
 static int rows_of(const char *op, tt_isa isa, const char *out[MAX_ROWS])
 {
 	int n = 0;
-	for (const tt_override *o = tt_overrides_xsmm; o->op; o++) {
+	const tt_override *o, *p;
+	for (int i = 0; (o = tt_override_at(i)); i++) {
 		bool hidden = o->isa > isa || strcmp(o->op, op);
-		for (const tt_override *p = tt_overrides_xsmm; p < o && !hidden; p++)
+		for (int k = 0; k < i && !hidden && (p = tt_override_at(k)); k++)
 			hidden = p->isa <= isa && p->accepts == o->accepts && !strcmp(p->op, op);
 		if (!hidden && n < MAX_ROWS)
 			out[n++] = o->name;
@@ -100,10 +100,9 @@ static void text_machine(const report *r, tt_buf *b)
 	tt_buf_printf(b, "  %d of %d CPUs, %d cores, %d memory node%s; a run starts %d thread%s\n", m->cpus_allowed, m->cpus_online, m->cores_allowed, m->numa_nodes,
 		m->numa_nodes == 1 ? "" : "s", r->facts.threads, r->facts.threads == 1 ? "" : "s");
 	for (int i = 0; i < m->ncaches; i++)
-		tt_buf_printf(b, "%sL%d %s %s x%d", i ? ", " : "  ", m->caches[i].level, m->caches[i].type, tt_doctor_bytes(r->a, m->caches[i].bytes), m->caches[i].instances);
+		tt_buf_printf(b, "%sL%d %s %s x%d", i ? ", " : "  ", m->caches[i].level, m->caches[i].type, tt_scale_bytes(m->caches[i].bytes).s, m->caches[i].instances);
 	tt_buf_str(b, m->ncaches ? "\n" : "");
-	tt_buf_printf(b, "  memory %s, %s available, swap %s; kernel %s\n", tt_doctor_bytes(r->a, m->ram), tt_doctor_bytes(r->a, m->available), tt_doctor_bytes(r->a, m->swap),
-		m->kernel);
+	tt_buf_printf(b, "  memory %s, %s available, swap %s; kernel %s\n", tt_scale_bytes(m->ram).s, tt_scale_bytes(m->available).s, tt_scale_bytes(m->swap).s, m->kernel);
 }
 
 static void text_kernels(const report *r, tt_buf *b)
@@ -139,6 +138,18 @@ static void text_peaks(const report *r, tt_buf *b)
 	}
 }
 
+static void text_plan(const tt_doctor_plan *p, tt_buf *b)
+{
+	tt_buf_printf(b, "\nplan of %s: %s parameters\n", p->name, tt_scale_count(p->params).s);
+	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
+		tt_buf_printf(b, "  %-12s %s\n", tt_exec_region_name(i), tt_scale_bytes(p->region[i]).s);
+	tt_buf_printf(b, "  %-12s %s\n", "total", tt_scale_bytes(p->planned).s);
+	if (p->saves)
+		tt_buf_printf(b, "  %-12s %s%s\n", "checkpoint", tt_scale_bytes(p->checkpoint).s, p->keep ? "" : ", all are kept");
+	if (p->saves && p->keep)
+		tt_buf_printf(b, "  %-12s %s: %lld kept and the one being written\n", "on disk", tt_scale_bytes((p->keep + 1) * p->checkpoint).s, (long long)p->keep);
+}
+
 static void text(const report *r, tt_buf *b)
 {
 	library libs[MAX_ROWS];
@@ -149,6 +160,8 @@ static void text(const report *r, tt_buf *b)
 	tt_buf_str(b, "\nlibraries\n");
 	for (int i = 0; i < n; i++)
 		tt_buf_printf(b, "  %-10s %s\n", libs[i].name, libs[i].version);
+	if (r->facts.plan)
+		text_plan(r->facts.plan, b);
 	tt_buf_str(b, "\nlimits\n");
 	for (int64_t i = 0; i < r->findings.n; i++) {
 		const tt_finding *f = &r->findings.items[i];
@@ -259,6 +272,30 @@ static json_t *json_peaks(const report *r)
 	return o;
 }
 
+static json_t *json_plan(const report *r)
+{
+	const tt_doctor_plan *p = r->facts.plan;
+	json_t *o = json_object(), *regions = json_object(), *slow = json_array();
+	put(o, "config", js(r->a, p->name));
+	put(o, "parameters", json_integer(p->params));
+	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
+		put(regions, tt_exec_region_name(i), json_integer(p->region[i]));
+	put(o, "regions", regions);
+	put(o, "total", json_integer(p->planned));
+	put(o, "checkpoint", p->saves ? json_integer(p->checkpoint) : json_null());
+	put(o, "keep_latest_k", json_integer(p->keep));
+	for (int64_t i = 0; i < p->nslow; i++) {
+		json_t *v = json_object();
+		put(v, "op", json_string(p->slow[i].op));
+		put(v, "instructions", json_integer(p->slow[i].n));
+		put(v, "of", json_integer(p->slow[i].of));
+		put(v, "first", js(r->a, p->slow[i].example));
+		json_array_append_new(slow, v);
+	}
+	put(o, "on_references", slow);
+	return o;
+}
+
 static void as_json(const report *r, tt_buf *b)
 {
 	library libs[MAX_ROWS];
@@ -283,6 +320,8 @@ static void as_json(const report *r, tt_buf *b)
 		put(v, "remedy", js(r->a, f->remedy));
 		json_array_append_new(limits, v);
 	}
+	if (r->facts.plan)
+		put(o, "plan", json_plan(r));
 	put(o, "limits", limits);
 	put(o, "bad", json_integer(r->bad));
 	put(o, "warnings", json_integer(r->warnings));
@@ -334,6 +373,7 @@ tt_status tt_doctor_report(tt_arena *a, const tt_doctor_options *o, tt_buf *out)
 	f->threads = o->threads ? o->threads : f->machine.threads;
 	f->isa = o->isa;
 	f->compute_bf16 = o->compute_bf16;
+	f->plan = o->plan;
 	TT_TRY(measure_peaks(o, source, &r));
 	tt_figure best = tt_figure_of(f->isa, TT_F32);
 	f->peak_one = r.peaks.of[best].one;
@@ -365,6 +405,14 @@ static tt_status doctor(tt_arena *a, int argc, const char *const *argv)
 	o.run_folder = cfg->job.dump_folder;
 	o.threads = (int)cfg->hardware.threads;
 	o.compute_bf16 = cfg->training.mixed_precision_param == TT_CFG_COMPUTE_BFLOAT16;
+	const char *path = NULL;
+	for (int i = 0; i < n; i++)
+		path = strncmp(rest[i], "--", 2) ? rest[i] : path;
+	tt_doctor_plan plan;
+	if (path) {
+		TT_TRY(tt_doctor_plan_make(a, path, cfg, &plan));
+		o.plan = &plan;
+	}
 	tt_buf b = { 0 };
 	tt_status s = tt_doctor_report(a, &o, &b);
 	if (s == TT_OK)

@@ -4,6 +4,7 @@
 
 #include "base/machine.h"
 #include "kernels/peak.h"
+#include "train/train.h"
 
 typedef enum tt_finding_level { TT_FINDING_OK, TT_FINDING_WARN, TT_FINDING_BAD } tt_finding_level;
 const char *tt_finding_level_name(tt_finding_level l); /* ok, warn, bad */
@@ -19,6 +20,31 @@ typedef struct tt_findings {
 	int64_t n, cap;
 } tt_findings;
 
+/* Instructions of one op that run on a reference although the op has faster kernels. */
+typedef struct tt_doctor_slow {
+	const char *op;
+	int64_t n, of;       /* of all instructions of the op */
+	const char *example; /* the first of them: "layers.0.mlp.up [2048,768] x [3072,768]" */
+	bool by_isa;         /* a wider instruction set has a kernel for it; else its dims or its dtype fit none */
+} tt_doctor_slow;
+
+/* What a run of a config will ask of the machine: its memory plan and its programs, compiled and not started. */
+typedef struct tt_doctor_plan {
+	const char *name;    /* of the config */
+	int64_t params, region[TT_EXEC_NREGIONS], planned; /* bytes */
+	int64_t staging;     /* of checkpoints saved while training goes on, at most */
+	bool saves, async, adamw, references, exact, compute_bf16;
+	int64_t checkpoint;  /* bytes of a full one */
+	int64_t keep;        /* checkpoint.keep_latest_k */
+	int64_t context, trained_context; /* training.context_length; what the model's positions are made for */
+	int64_t tokens;      /* of a microbatch */
+	double attention;    /* share of a step's operations, with whole rows */
+	tt_doctor_slow *slow;
+	int64_t nslow, cap_slow;
+} tt_doctor_plan;
+/* Compiles the plan of a config; reads no data and no weights, and allocates nothing for tensors. */
+tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cfg, tt_doctor_plan *out) TT_CHECKED;
+
 /* All that the findings follow from. */
 typedef struct tt_doctor_facts {
 	tt_machine machine;
@@ -30,13 +56,14 @@ typedef struct tt_doctor_facts {
 	tt_isa isa;
 	bool compute_bf16; /* training.mixed_precision_param */
 	double peak_one, peak_all; /* FLOP/s of one thread and of `threads`; 0: not known */
+	const tt_doctor_plan *plan; /* NULL: no config was named */
 } tt_doctor_facts;
 
 /* Looks at everything; texts go to the arena. */
 void tt_doctor_check(tt_arena *a, const tt_doctor_facts *f, tt_findings *out);
 
-/* "1.5 GiB" */
-const char *tt_doctor_bytes(tt_arena *a, int64_t bytes);
+/* The findings about f->plan; tt_doctor_check calls it. */
+void tt_doctor_check_plan(tt_arena *a, const tt_doctor_facts *f, tt_findings *out);
 
 typedef struct tt_doctor_options {
 	const char *root;             /* of /proc and /sys; "" is the machine */
@@ -46,6 +73,7 @@ typedef struct tt_doctor_options {
 	int threads;                  /* 0: as many as the machine lets run at once */
 	tt_isa isa;
 	bool compute_bf16;
+	const tt_doctor_plan *plan;   /* NULL: the machine alone */
 } tt_doctor_options;
 /* The whole report, as text or as one JSON object. Peaks that the cache lacks are measured, with `measure` all of them. */
 tt_status tt_doctor_report(tt_arena *a, const tt_doctor_options *o, tt_buf *out) TT_CHECKED;

@@ -29,19 +29,7 @@ const char *tt_finding_level_name(tt_finding_level l)
 	return "?";
 }
 
-const char *tt_doctor_bytes(tt_arena *a, int64_t bytes)
-{
-	static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-	if (bytes == INT64_MAX)
-		return "unlimited";
-	double v = (double)bytes;
-	int u = 0;
-	for (; v >= 1024 && u < TT_COUNT(units) - 1; u++)
-		v /= 1024;
-	return tt_arena_printf(a, u && v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
-
-static const char *size(ctx *c, int64_t bytes) { return tt_doctor_bytes(c->a, bytes); }
+static const char *size(ctx *c, int64_t bytes) { return tt_arena_strdup(c->a, tt_scale_bytes(bytes).s); }
 
 /* ---- processor ------------------------------------------------------------------------------------------------------------------- */
 
@@ -268,4 +256,6 @@ void tt_doctor_check(tt_arena *a, const tt_doctor_facts *f, tt_findings *out)
 	check_process(c);
 	check_disk(c, "disk.run", "run folder", f->run_folder, "job.dump_folder on another disk", &f->run, f->run_known, true);
 	check_disk(c, "disk.cache", "cache folder", f->cache_folder, "XDG_CACHE_HOME set to a folder on another disk", &f->cache, f->cache_known, false);
+	if (f->plan)
+		tt_doctor_check_plan(a, f, out);
 }

@@ -11,7 +11,7 @@ static int finish(tt_status s)
 		fprintf(stderr, "titan: cannot write to standard output\n");
 		return 1;
 	}
-	if (s != TT_OK) {
+	if (s != TT_OK && *tt_error_text()) { /* without a text the command has printed its finding */
 		fprintf(stderr, "titan: %s: %s\n", tt_status_name(s), tt_error_text());
 		if (getenv("TITAN_TRAIL"))
 			fprintf(stderr, "  at %s\n", tt_error_trail());

@@ -97,6 +97,8 @@ void tt_config_note(tt_arena *a, tt_config *now, const tt_config *was, const cha
 void tt_config_print(const tt_config *cfg, tt_buf *b);
 /* Of all keys and values; equal configs have equal hashes, wherever their values were set. */
 uint64_t tt_config_hash(const tt_config *cfg);
+/* Calls fn for every key whose values differ, in the order of keys.def, with both as TOML. */
+void tt_config_diff(const tt_config *a, const tt_config *b, void (*fn)(void *ctx, const char *key, const char *in_a, const char *in_b), void *ctx);
 /* The reference of all keys, in Markdown (docs/config.md). */
 void tt_config_doc(tt_buf *b);
 /* The word of an enum value: tt_ac_mode_word(TT_AC_NONE) is "none". One function per type of choices.def. */

@@ -26,6 +26,20 @@ uint64_t tt_config_hash(const tt_config *cfg)
 	return h;
 }
 
+void tt_config_diff(const tt_config *a, const tt_config *b, void (*fn)(void *ctx, const char *key, const char *in_a, const char *in_b), void *ctx)
+{
+	tt_buf x = {0}, y = {0};
+	for (int i = 0; i < tt_keys_n; i++) {
+		x.n = y.n = 0;
+		tt_key_print_value(&tt_keys[i], a, &x);
+		tt_key_print_value(&tt_keys[i], b, &y);
+		if (strcmp(x.s, y.s) != 0)
+			fn(ctx, tt_keys[i].full, x.s, y.s);
+	}
+	tt_buf_fini(&x);
+	tt_buf_fini(&y);
+}
+
 /* Text for a cell of a Markdown table. */
 static void cell(tt_buf *b, const char *s)
 {

@@ -139,7 +139,7 @@ static void print_float(tt_buf *b, double f)
 {
 	char t[40];
 	for (int digits = 1; digits <= 17; digits++) {
-		snprintf(t, sizeof t, "%.*g", digits, f);
+		snprintf(t, sizeof t, "%.*g", digits, tt_plain_nan(f));
 		if (strtod(t, NULL) == f)
 			break;
 	}

@@ -44,6 +44,7 @@ tt_status tt_data_open(tt_arena *a, const tt_data_options *o, tt_data **out)
 	if (o->vocab_size < 1)
 		TT_FAIL(TT_ERR_USAGE, "model.vocab_size %d must be positive", o->vocab_size);
 	tt_data *d = TT_NEW(a, tt_data);
+	d->arena = a;
 	d->kind = kind;
 	d->o = *o;
 	d->rows = INT64_MAX;
@@ -212,12 +213,35 @@ void tt_batch_fill(const tt_step *s, int64_t r0, int64_t r1, tt_batch *out)
 
 /* ---- the cursor ------------------------------------------------------------------------------------------------- */
 
-tt_data_cursor tt_data_save(const tt_data *d, int64_t step)
+tt_data_cursor tt_data_save(tt_data *d, int64_t step)
 {
-	return (tt_data_cursor){step, d->o.context_length, d->o.tokens_per_step, d->info.fingerprint};
+	if (!d->files && d->kind->evidence)
+		d->files = d->kind->evidence(d, &d->every);
+	return (tt_data_cursor){step, d->o.context_length, d->o.tokens_per_step, d->info.fingerprint, d->files, d->every};
 }
 
-tt_status tt_data_restore(const tt_data *d, const tt_data_cursor *c, int64_t *step)
+/* The stream is another: says in what. The fingerprint sees options, names and sizes, the evidence names a file and sees what is in it. */
+static tt_status stream_match(tt_data *d, const tt_data_cursor *c)
+{
+	tt_buf why = {0};
+	if (c->files && d->kind->evidence) {
+		d->every = c->every;
+		d->files = d->kind->evidence(d, &d->every);
+		d->kind->difference(d, d->files, c->files, &why);
+	}
+	const bool options = c->fingerprint != d->info.fingerprint;
+	if (options)
+		tt_error_set(TT_ERR_USAGE, __FILE__, __LINE__, "the data is not that of the run to be resumed (fingerprint %016llx, was %016llx): %s",
+			     (unsigned long long)d->info.fingerprint, (unsigned long long)c->fingerprint,
+			     why.n ? why.s : c->files ? "a key of [data] differs" : "files came, went or changed size, or a key of [data] differs");
+	else if (why.n)
+		tt_error_set(TT_ERR_USAGE, __FILE__, __LINE__, "the data is not that of the run to be resumed: %s", why.s);
+	const bool same = !options && !why.n;
+	tt_buf_fini(&why);
+	return same ? TT_OK : TT_ERR_USAGE;
+}
+
+tt_status tt_data_restore(tt_data *d, const tt_data_cursor *c, int64_t *step)
 {
 	if (c->step < 0)
 		TT_FAIL(TT_ERR_FORMAT, "the saved position of the data, step %lld, is negative", (long long)c->step);
@@ -227,11 +251,7 @@ tt_status tt_data_restore(const tt_data *d, const tt_data_cursor *c, int64_t *st
 	if (c->tokens_per_step != d->o.tokens_per_step)
 		TT_FAIL(TT_ERR_USAGE, "training.tokens_per_step is %lld, the run to be resumed had %lld",
 			(long long)d->o.tokens_per_step, (long long)c->tokens_per_step);
-	if (c->fingerprint != d->info.fingerprint)
-		TT_FAIL(TT_ERR_USAGE,
-			"the data is not that of the run to be resumed (fingerprint %016llx, was %016llx): files came, went or "
-			"changed size, or a key of [data] differs",
-			(unsigned long long)d->info.fingerprint, (unsigned long long)c->fingerprint);
+	TT_TRY(stream_match(d, c));
 	*step = c->step;
 	return TT_OK;
 }

@@ -126,10 +126,17 @@ typedef struct tt_data_cursor {
 	int64_t step; /* the next one */
 	int64_t context_length, tokens_per_step;
 	uint64_t fingerprint;
+	/* What the training files held, of a source that has files (else NULL): for each, in their order, TT_EVIDENCE hexadecimal digits, half of
+	 * them of its name, half of its size and content (tt_file_sample). Of very many files only every `every`th, chosen by name, is read;
+	 * of the others the size stands alone. Lives as long as the tt_data. */
+	const char *files;
+	int64_t every;
 } tt_data_cursor;
-tt_data_cursor tt_data_save(const tt_data *d, int64_t step);
-/* Error, with both values, if the stream that `c` was saved of is another. */
-tt_status tt_data_restore(const tt_data *d, const tt_data_cursor *c, int64_t *step) TT_CHECKED;
+#define TT_EVIDENCE 16
+/* The first call reads samples of the files. */
+tt_data_cursor tt_data_save(tt_data *d, int64_t step);
+/* Error, with both values or the first file that is another, if the stream that `c` was saved of is not this one. */
+tt_status tt_data_restore(tt_data *d, const tt_data_cursor *c, int64_t *step) TT_CHECKED;
 
 /* ---- sources ---------------------------------------------------------------------------------------------------- */
 
@@ -149,12 +156,17 @@ typedef struct tt_source_kind {
 	tt_status (*next)(tt_data *d, bool valid, int64_t row, tt_row *out);
 	/* Mixes into the fingerprint what is the source's own: what must not change under a saved cursor. */
 	uint64_t (*save)(const tt_data *d, uint64_t h);
+	/* Evidence of the files as tt_data_cursor keeps it, in d's arena; every 0: chosen, and written there. NULL: there are no files. */
+	const char *(*evidence)(tt_data *d, int64_t *every);
+	/* How the first file of evidence `now` that is not as in `saved` differs; nothing is written if none does. */
+	void (*difference)(const tt_data *d, const char *now, const char *saved, tt_buf *out);
 	void (*close)(tt_data *d); /* NULL: nothing to close */
 } tt_source_kind;
 
 extern const tt_source_kind tt_source_text, tt_source_synthetic, tt_source_rows;
 
 struct tt_data {
+	tt_arena *arena;
 	const tt_source_kind *kind;
 	tt_data_options o;
 	tt_data_info info;
@@ -163,6 +175,8 @@ struct tt_data {
 	void *self;         /* the source's */
 	int32_t *window;    /* [shuffle_window] order of rows in window `window_at` */
 	int64_t window_at;  /* -1: none yet */
+	const char *files;  /* evidence, once it was asked for */
+	int64_t every;
 };
 
 /* A fingerprint with one more number in it. */

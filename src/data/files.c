@@ -288,3 +288,25 @@ tt_status tt_files_find(tt_arena *a, const char *key, const char *const *sources
 	*out = found;
 	return TT_OK;
 }
+
+uint64_t tt_file_sample(const tt_file *f, uint8_t *buffer)
+{
+	const int64_t piece = TT_FILE_SAMPLE / 3;
+	const bool whole = f->size <= TT_FILE_SAMPLE;
+	const int64_t at[3] = {0, whole ? piece : (f->size - piece) / 2, whole ? 2 * piece : f->size - piece};
+	int64_t n = 0;
+	int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	for (int i = 0; fd >= 0 && i < 3; i++)
+		for (int64_t done = 0; done < piece;) {
+			ssize_t r = pread(fd, buffer + n, (size_t)(piece - done), (off_t)(at[i] + done));
+			if (r < 0 && errno == EINTR)
+				continue;
+			if (r <= 0)
+				break;
+			done += r;
+			n += r;
+		}
+	if (fd >= 0)
+		close(fd);
+	return tt_hash64(buffer, (size_t)n, (uint64_t)f->size);
+}

@@ -35,4 +35,10 @@ typedef struct tt_files {
 tt_status tt_files_find(tt_arena *a, const char *key, const char *const *sources, int nsources,
 			const char *const *exclude, int nexclude, tt_files *out) TT_CHECKED;
 
+/* Hash of what can be told cheaply of a file's content: its size and 64 KiB at its head, middle and tail, all of it where it is no longer than
+ * the three. Not of its time: copies of the same text have others. A file that cannot be read hashes as if it had no bytes. `buffer` has room for
+ * TT_FILE_SAMPLE. */
+#define TT_FILE_SAMPLE (3 * 64 * 1024)
+uint64_t tt_file_sample(const tt_file *f, uint8_t *buffer);
+
 #endif

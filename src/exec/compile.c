@@ -186,6 +186,7 @@ typedef struct choice {
 	const char *name;
 	const void *plan;
 	size_t scratch;
+	bool fast;
 } choice;
 
 /* Every input lies as the override wants it: a pass packs for an override, but nobody has to. */
@@ -213,18 +214,18 @@ static tt_status choose(tt_exec *e, const tt_graph *g, const tt_node *n, choice 
 			if (o->plan)
 				TT_TRY(o->plan(&c, e->arena, &plan));
 			e->jit += tt_now() - start;
-			*out = (choice){o->run, o->name, plan, o->scratch ? o->scratch(&c) : 0};
+			*out = (choice){o->run, o->name, plan, o->scratch ? o->scratch(&c) : 0, true};
 			return TT_OK;
 		}
 	}
 	size_t scratch = n->op->scratch ? n->op->scratch(n->attr, n->nin, c.in, n->nout, c.out, &e->env) : 0;
 	const tt_kernel *k = tt_kernel_ref(n->op->name, e->o.isa, e->o.f64);
 	if (k && e->o.numerics == TT_EXACT && !e->o.f64 && k->exact)
-		*out = (choice){k->exact, tt_arena_printf(e->arena, "%s exact", tt_isa_name(e->o.isa)), NULL, scratch};
+		*out = (choice){k->exact, tt_arena_printf(e->arena, "%s exact", tt_isa_name(e->o.isa)), NULL, scratch, false};
 	else if (k)
-		*out = (choice){k->run, e->o.f64 ? "f64" : tt_isa_name(e->o.isa), NULL, scratch};
+		*out = (choice){k->run, e->o.f64 ? "f64" : tt_isa_name(e->o.isa), NULL, scratch, false};
 	else if (n->op->kernel)
-		*out = (choice){n->op->kernel, "op", NULL, scratch};
+		*out = (choice){n->op->kernel, "op", NULL, scratch, false};
 	else
 		TT_FAIL(TT_ERR_TYPE, "%s: op %s has no kernel: not in the families of kernels/ (%s), and none in its table entry",
 			g->values[n->out[0]].name, n->op->name, e->o.f64 ? "f64" : tt_isa_name(e->o.isa));
@@ -266,7 +267,7 @@ static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_n
 {
 	choice c = {0};
 	TT_TRY(choose(e, g, n, &c));
-	instr in = {.node = n, .run = c.run, .kernel = c.name, .scratch = c.scratch};
+	instr in = {.node = n, .run = c.run, .kernel = c.name, .fast = c.fast, .scratch = c.scratch};
 	in.args = TT_NEWN(e->arena, tt_arg, n->nin + n->nout);
 	for (int i = 0; i < n->nin + n->nout; i++) {
 		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];
@@ -326,19 +327,20 @@ static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 /* ---- graphs -------------------------------------------------------------------------------------------------------------- */
 
 /* INIT and PREP come once: the program that is there must make every state that the dropped one would. */
-static tt_status check_dropped(const tt_exec *e, const tt_graph *g, tt_segment seg)
+static tt_status check_dropped(tt_exec *e, const tt_graph *g, tt_segment seg)
 {
 	const program *p = &e->prog[seg];
+	names made = {0}; /* by the program that is there */
+	for (int64_t i = 0; i < p->g->nstates; i++) {
+		tt_v next = p->g->states[i].next;
+		if (next && p->g->values[next].def >= 0 && p->g->nodes[p->g->values[next].def].seg == seg)
+			names_add(&made, e->arena, p->g->states[i].name, (int32_t)i);
+	}
 	for (int64_t i = 0; i < g->nstates; i++) {
 		tt_v next = g->states[i].next;
 		if (!next || g->values[next].def < 0 || g->nodes[g->values[next].def].seg != seg)
 			continue;
-		bool made = false;
-		for (int64_t k = 0; k < p->g->nstates && !made; k++) {
-			tt_v other = p->g->states[k].next;
-			made = !strcmp(p->g->states[k].name, g->states[i].name) && other && p->g->nodes[p->g->values[other].def].seg == seg;
-		}
-		if (!made)
+		if (names_find(&made, g->states[i].name) < 0)
 			TT_FAIL(TT_ERR_TYPE, "state %s: %s of an earlier graph does not make it, and is compiled once: add the graph that does first",
 				g->states[i].name, tt_segment_name(seg));
 	}

@@ -139,6 +139,14 @@ int64_t tt_exec_planned(const tt_exec *e, int region); /* bytes, all frames */
 /* Bytes up to the highest one an operand or a scratch of the programs run so far could touch. After running every program with
  * T = t_max in every frame it equals the plan: nothing was planned that no program uses. */
 int64_t tt_exec_used(const tt_exec *e, int region);
+/* Instruction i of a program, in order; false behind the last. Pointers as long as the graphs live. */
+typedef struct tt_exec_instr {
+	const tt_graph *graph;
+	const tt_node *node;
+	const char *kernel;
+	bool fast; /* a row of the override table; else a reference */
+} tt_exec_instr;
+bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out);
 double tt_exec_jit_seconds(const tt_exec *e); /* spent in `plan` of overrides */
 tt_pool *tt_exec_pool(tt_exec *e);            /* its workers, idle while no program runs; NULL with one thread */
 

@@ -33,6 +33,8 @@ typedef struct store {
 	int64_t plane;       /* bytes from plane to plane */
 	int64_t bytes;       /* of all planes */
 	int64_t offset;      /* in the region */
+	int64_t order;       /* plan.c: as how manieth it was placed */
+	bool found;          /* plan.c: among what a search has found so far */
 } store;
 
 /* An extent or a pointer that depends on the cell. */
@@ -43,6 +45,7 @@ typedef struct instr {
 	const tt_node *node;
 	tt_kernel_fn *run;
 	const char *kernel;   /* for print */
+	bool fast;            /* of the override table */
 	tt_call call;
 	size_t scratch;       /* bytes */
 	tt_arg *args;         /* inputs, then outputs */

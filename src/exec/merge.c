@@ -13,14 +13,24 @@
 
 static const tt_value *value(const merger *m, tt_v v) { return &m->g->values[v]; }
 
-static store *root_of(const merger *m, tt_v v, int64_t *at)
+/* The root of a storage. All on the way are hung on it (path compression): results in place make chains as long as the model is deep. */
+static store *root_store(const merger *m, int32_t s)
 {
-	int64_t a = m->at[v];
-	store *s = &m->e->stores[store_root(m->e, m->store[v], &a)];
-	if (at)
-		*at = a;
-	return s;
+	store *all = m->e->stores;
+	int64_t at = 0;
+	int32_t root = store_root(m->e, s, &at);
+	while (s != root) {
+		int32_t up = all[s].parent;
+		int64_t in_up = all[s].at;
+		all[s].parent = root;
+		all[s].at = at;
+		at -= in_up;
+		s = up;
+	}
+	return &all[root];
 }
+
+static store *root_of(const merger *m, tt_v v) { return root_store(m, m->store[v]); }
 
 static int64_t line_width(const tt_value *v)
 {
@@ -103,7 +113,7 @@ static void put_into(merger *m, int32_t s, int32_t into, int64_t at)
 	TT_ASSERT(c->parent < 0 && c->kind == STORE_TEMP, "%s has its place already", c->name);
 	c->parent = into;
 	c->at = at;
-	store *r = &m->e->stores[store_root(m->e, into, NULL)];
+	store *r = root_store(m, into);
 	r->first = TT_MIN(r->first, c->first);
 }
 
@@ -152,7 +162,7 @@ static tt_status follow_versions(const merger *m, tt_segment seg, tt_v *now)
 		if (n->seg != seg || m->elided[i])
 			continue;
 		for (int j = 0; j < n->nin; j++) {
-			const store *r = n->in[j] ? root_of(m, n->in[j], NULL) : NULL;
+			const store *r = n->in[j] ? root_of(m, n->in[j]) : NULL;
 			if (!r || r->kind != STORE_STATE)
 				continue;
 			tt_v u = m->whole[n->in[j]], held = now[r - stores];
@@ -162,11 +172,11 @@ static tt_status follow_versions(const merger *m, tt_segment seg, tt_v *now)
 					held ? value(m, held)->name : "what it held before the program");
 		}
 		for (int o = 0; o < n->nout; o++) {
-			const store *r = root_of(m, n->out[o], NULL);
+			const store *r = root_of(m, n->out[o]);
 			if (r->kind != STORE_STATE)
 				continue;
 			for (int j = 0; j < n->nin; j++)
-				if (n->in[j] && root_of(m, n->in[j], NULL) == r && !(j == o && inplace_input(m, n->out[o])))
+				if (n->in[j] && root_of(m, n->in[j]) == r && !(j == o && inplace_input(m, n->out[o])))
 					TT_FAIL(TT_ERR_TYPE, "%s (%s, %s) reads state %s while it writes its next version, which the op cannot do in place",
 						value(m, n->out[o])->name, n->op->name, tt_segment_name(seg), r->name);
 			now[r - stores] = n->out[o];
@@ -194,7 +204,7 @@ static bool join_fits(const merger *m, int64_t index)
 	const tt_node *n = &m->g->nodes[index];
 	const tt_value *whole = value(m, n->out[0]);
 	int64_t running = 0;
-	if (m->e->o.no_alias || root_of(m, n->out[0], NULL)->kind != STORE_TEMP)
+	if (m->e->o.no_alias || root_of(m, n->out[0])->kind != STORE_TEMP)
 		return false;
 	for (int i = 0; i < n->nin; i++) {
 		if (!n->in[i])
@@ -236,7 +246,7 @@ static tt_status find_lifetimes(merger *m)
 		if (m->elided[i])
 			continue;
 		for (int o = 0; o < n->nout; o++) {
-			store *r = root_of(m, n->out[o], NULL);
+			store *r = root_of(m, n->out[o]);
 			if (r->kind != STORE_TEMP)
 				continue;
 			r->first = TT_MIN(r->first, i);
@@ -245,7 +255,7 @@ static tt_status find_lifetimes(merger *m)
 		for (int j = 0; j < n->nin; j++) {
 			if (!n->in[j])
 				continue;
-			store *r = root_of(m, n->in[j], NULL);
+			store *r = root_of(m, n->in[j]);
 			if (r->kind != STORE_TEMP)
 				continue;
 			if (r->seg == n->seg) {
@@ -261,7 +271,7 @@ static tt_status find_lifetimes(merger *m)
 		}
 	}
 	for (int64_t i = 0; i < g->noutputs; i++) {
-		store *r = root_of(m, g->outputs[i], NULL);
+		store *r = root_of(m, g->outputs[i]);
 		r->pinned = true;
 		if (r->region == TT_REGION_WORK)
 			r->region = TT_REGION_IO;
@@ -279,16 +289,16 @@ static void place_results(merger *m)
 			continue;
 		for (int o = 0; o < n->nout; o++) {
 			tt_v in = inplace_input(m, n->out[o]);
-			if (!in || root_of(m, n->out[o], NULL)->kind != STORE_TEMP)
+			if (!in || root_of(m, n->out[o])->kind != STORE_TEMP)
 				continue;
 			int32_t s = m->store[in];
 			const store *c = &m->e->stores[s], *mine = &m->e->stores[m->store[n->out[o]]];
 			bool own = c->kind == STORE_TEMP && c->parent < 0 && !c->pinned && c->seg == n->seg && c->last == i;
 			bool same = own && m->at[in] == 0 && c->count == mine->count && c->esize == mine->esize && c->planes == mine->planes;
 			for (int j = 0; j < n->nin && same; j++)
-				same = j == o || !n->in[j] || root_of(m, n->in[j], NULL) != c;
+				same = j == o || !n->in[j] || root_of(m, n->in[j]) != c;
 			for (int j = 0; j < n->nout && same; j++)
-				same = root_of(m, n->out[j], NULL) != c;
+				same = root_of(m, n->out[j]) != c;
 			if (same)
 				put_into(m, s, m->store[n->out[o]], 0);
 		}
@@ -306,5 +316,8 @@ tt_status merge_storages(merger *m)
 	place_joins(m);
 	TT_TRY(find_lifetimes(m));
 	place_results(m);
-	return check_versions(m);
+	TT_TRY(check_versions(m));
+	for (int64_t s = 0; s < m->e->nstores; s++)
+		root_store(m, (int32_t)s);
+	return TT_OK;
 }

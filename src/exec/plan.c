@@ -9,8 +9,6 @@
 
 #include <stdlib.h>
 
-static bool overlap(const store *a, const store *b) { return a->first <= b->last && b->first <= a->last; }
-
 static int by_size(const void *x, const void *y)
 {
 	const store *a = *(store *const *)x, *b = *(store *const *)y;
@@ -21,32 +19,106 @@ static int by_size(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-/* `placed`: in ascending order of offset. Returns where s goes among them. */
-static int64_t place(store *const *placed, int64_t n, store *s)
+/* What is placed already, to be found by lifetime: a segment tree over a program's nodes (Bentley, "Solutions to Klee's rectangle problems",
+ * 1977). A storage hangs on the O(log n) tree nodes that make up its lifetime, so that placing is n log n plus what truly overlaps. */
+typedef struct hook { store *s; int64_t next; } hook; /* next: of the same tree node, -1 */
+typedef struct lifetimes {
+	tt_arena *a;
+	int64_t base, size; /* the program's first node; leaves, a power of two */
+	int64_t *head;      /* [2 size] first hook of a tree node, -1 */
+	int64_t *below;     /* [2 size] hooks on it and on all below it */
+	hook *hooks;
+	int64_t nhooks, cap_hooks;
+	store **found;      /* those of the last search, room for all */
+	int64_t nfound;
+} lifetimes;
+
+static lifetimes lifetimes_new(tt_arena *a, store *const *s, int64_t n)
 {
-	int64_t end = 0, best = -1, best_gap = INT64_MAX;
+	int64_t least = INT64_MAX, most = -1;
 	for (int64_t i = 0; i < n; i++) {
-		const store *p = placed[i];
-		if (!overlap(p, s))
-			continue;
+		least = TT_MIN(least, s[i]->first);
+		most = TT_MAX(most, s[i]->last);
+	}
+	lifetimes t = {.a = a, .base = least, .size = 1, .found = TT_NEWN(a, store *, n)};
+	while (n && t.size < most - least + 1)
+		t.size *= 2;
+	t.head = TT_NEWN(a, int64_t, 2 * t.size);
+	t.below = TT_NEWN(a, int64_t, 2 * t.size);
+	for (int64_t i = 0; i < 2 * t.size; i++)
+		t.head[i] = -1;
+	return t;
+}
+
+static void hang(lifetimes *t, int64_t node, store *s)
+{
+	hook h = {s, t->head[node]};
+	t->head[node] = t->nhooks;
+	TT_PUSH(t->a, t->hooks, t->nhooks, t->cap_hooks, h);
+	for (; node; node /= 2)
+		t->below[node]++;
+}
+
+static void lifetimes_add(lifetimes *t, store *s)
+{
+	for (int64_t lo = s->first - t->base + t->size, hi = s->last - t->base + t->size + 1; lo < hi; lo /= 2, hi /= 2) {
+		if (lo & 1)
+			hang(t, lo++, s);
+		if (hi & 1)
+			hang(t, --hi, s);
+	}
+}
+
+/* All that live at some node of `s`'s lifetime: a tree node that meets it, of leaves [lo, lo + n), lies within the lifetime of whatever
+ * hangs on it. `found` keeps each from being taken twice. */
+static void lifetimes_search(lifetimes *t, const store *s, int64_t node, int64_t lo, int64_t n)
+{
+	if (!t->below[node] || s->last < lo || lo + n <= s->first)
+		return;
+	for (int64_t h = t->head[node]; h >= 0; h = t->hooks[h].next) {
+		store *x = t->hooks[h].s;
+		if (!x->found)
+			t->found[t->nfound++] = x;
+		x->found = true;
+	}
+	if (n == 1)
+		return;
+	lifetimes_search(t, s, 2 * node, lo, n / 2);
+	lifetimes_search(t, s, 2 * node + 1, lo + n / 2, n / 2);
+}
+
+/* By offset; of one offset, what was placed first. */
+static int by_place(const void *x, const void *y)
+{
+	const store *a = *(store *const *)x, *b = *(store *const *)y;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	return (a->order > b->order) - (a->order < b->order);
+}
+
+static void place(lifetimes *t, store *s)
+{
+	t->nfound = 0;
+	lifetimes_search(t, s, 1, t->base, t->size);
+	qsort(t->found, (size_t)t->nfound, sizeof *t->found, by_place);
+	int64_t end = 0, best = -1, best_gap = INT64_MAX;
+	for (int64_t i = 0; i < t->nfound; i++) {
+		store *p = t->found[i];
 		int64_t gap = p->offset - end;
 		if (gap >= s->bytes && gap < best_gap) {
 			best = end;
 			best_gap = gap;
 		}
 		end = TT_MAX(end, tt_round_up(p->offset + p->bytes, ALIGN));
+		p->found = false;
 	}
 	s->offset = best >= 0 ? best : end;
-	int64_t at = n;
-	while (at > 0 && placed[at - 1]->offset > s->offset)
-		at--;
-	return at;
 }
 
 static void plan_work(tt_exec *e, tt_segment seg)
 {
 	tt_mark mark = tt_arena_push(e->arena);
-	store **mine = TT_NEWN(e->arena, store *, e->nstores), **placed = TT_NEWN(e->arena, store *, e->nstores);
+	store **mine = TT_NEWN(e->arena, store *, e->nstores);
 	int64_t n = 0;
 	for (int64_t i = 0; i < e->nstores; i++) {
 		store *s = &e->stores[i];
@@ -55,14 +127,15 @@ static void plan_work(tt_exec *e, tt_segment seg)
 	}
 	qsort(mine, (size_t)n, sizeof *mine, by_size);
 	program *p = &e->prog[seg];
+	lifetimes placed = lifetimes_new(e->arena, mine, n);
 	for (int64_t i = 0; i < n; i++) {
-		int64_t at = i;
-		if (e->o.no_alias)
+		mine[i]->order = i;
+		if (e->o.no_alias) {
 			mine[i]->offset = tt_round_up(p->work, ALIGN);
-		else
-			at = place(placed, i, mine[i]);
-		memmove(&placed[at + 1], &placed[at], sizeof *placed * (size_t)(i - at));
-		placed[at] = mine[i];
+		} else {
+			place(&placed, mine[i]);
+			lifetimes_add(&placed, mine[i]);
+		}
 		p->work = TT_MAX(p->work, mine[i]->offset + mine[i]->bytes);
 	}
 	tt_arena_pop(e->arena, mark);

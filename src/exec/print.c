@@ -37,6 +37,15 @@ static void print_operand(const tt_exec *e, const program *p, tt_v v, tt_buf *b)
 	tt_buf_str(b, "]");
 }
 
+bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out)
+{
+	const program *p = &e->prog[seg];
+	if (!p->g || i >= p->ninstrs)
+		return false;
+	*out = (tt_exec_instr){p->g, p->instrs[i].node, p->instrs[i].kernel, p->instrs[i].fast};
+	return true;
+}
+
 void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b)
 {
 	const program *p = &e->prog[seg];

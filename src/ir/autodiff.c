@@ -12,8 +12,6 @@
  */
 #include "ir/ir.h"
 
-#include <stdio.h>
-
 #include "ir/internal.h"
 
 typedef struct term {
@@ -157,7 +155,7 @@ static void run_vjp(walk *w, const tt_node *n, const tt_v *dout, int64_t index)
 	tt_graph *g = w->g;
 	tt_v din[TT_MAX_IO] = { 0 };
 	tt_vjp v = { .g = g, .node = n, .dout = dout, .din = din };
-	snprintf(g->scope, sizeof g->scope, "%s", n->scope);
+	memcpy(g->scope, n->scope, strlen(n->scope) + 1);
 	TT_ASSERT(n->op->vjp, "%s (%s) is on the way of a gradient and has no vjp", n->op->name, g->values[n->out[0]].name);
 	n->op->vjp(&v);
 	g->scope[0] = 0;

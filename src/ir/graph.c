@@ -5,36 +5,58 @@
 
 #include "ir/internal.h"
 
-/* Names to value ids: open addressing over a power of two, in the graph's arena. */
+/* Names to value ids: open addressing over a power of two, in the graph's arena. A slot keeps half of the name's hash, so that names, which
+ * lie all over memory, are read only where they are most likely the one that is looked for. */
+typedef struct name_slot {
+	tt_v value; /* 0 = free */
+	uint32_t hash;
+} name_slot;
 struct tt_names {
 	int64_t n, cap;
-	tt_v *slot; /* 0 = free */
+	name_slot *slot;
 };
 
-static tt_v *names_slot(const tt_graph *g, const char *name)
+static name_slot *names_slot(const tt_graph *g, const char *name, uint32_t hash)
 {
 	struct tt_names *m = g->names;
-	uint64_t at = tt_hash64(name, strlen(name), 0);
-	for (;; at++) {
-		tt_v *s = &m->slot[at & (uint64_t)(m->cap - 1)];
-		if (!*s || !strcmp(g->values[*s].name, name))
+	for (uint64_t at = hash;; at++) {
+		name_slot *s = &m->slot[at & (uint64_t)(m->cap - 1)];
+		if (!s->value || (s->hash == hash && !strcmp(g->values[s->value].name, name)))
 			return s;
+	}
+}
+
+static uint32_t name_hash(const char *name) { return (uint32_t)tt_hash64(name, strlen(name), 0); }
+
+/* Room for n names in all: at most half of the slots are taken. */
+static void names_reserve(tt_graph *g, int64_t n)
+{
+	struct tt_names *m = g->names;
+	int64_t had = m->cap;
+	const name_slot *old = m->slot;
+	if (2 * n <= had)
+		return;
+	m->cap = TT_MAX(had, (int64_t)64);
+	while (m->cap < 2 * n)
+		m->cap *= 2;
+	m->slot = TT_NEWN(g->arena, name_slot, m->cap);
+	for (int64_t i = 0; i < had; i++) {
+		uint64_t at = old[i].hash;
+		if (!old[i].value)
+			continue;
+		while (m->slot[at & (uint64_t)(m->cap - 1)].value)
+			at++;
+		m->slot[at & (uint64_t)(m->cap - 1)] = old[i];
 	}
 }
 
 static void names_add(tt_graph *g, tt_v v)
 {
 	struct tt_names *m = g->names;
-	if (2 * m->n >= m->cap) {
-		tt_v *old = m->slot;
-		int64_t n = m->cap;
-		m->cap = 2 * n;
-		m->slot = TT_NEWN(g->arena, tt_v, m->cap);
-		for (int64_t i = 0; i < n; i++)
-			if (old[i])
-				*names_slot(g, g->values[old[i]].name) = old[i];
-	}
-	*names_slot(g, g->values[v].name) = v;
+	const char *name = g->values[v].name;
+	uint32_t hash = name_hash(name);
+	names_reserve(g, m->n + 1);
+	*names_slot(g, name, hash) = (name_slot){ v, hash };
 	m->n++;
 }
 
@@ -47,8 +69,7 @@ tt_graph *tt_graph_new(tt_arena *a, const tt_mesh *mesh, bool f64)
 	g->f64 = f64;
 	g->seg = TT_SEG_F;
 	g->names = TT_NEW(a, struct tt_names);
-	g->names->cap = 64;
-	g->names->slot = TT_NEWN(a, tt_v, 64);
+	names_reserve(g, 32);
 	tt_value none = { .name = "" };
 	TT_PUSH(a, g->values, g->nvalues, g->cap_values, none);
 	return g;
@@ -105,7 +126,7 @@ int64_t tt_value_count(const tt_value *v)
 
 tt_v tt_value_find(const tt_graph *g, const char *name)
 {
-	return *names_slot(g, name);
+	return names_slot(g, name, name_hash(name))->value;
 }
 
 tt_dim tt_dim_of(tt_role role, int64_t n, int64_t unit)
@@ -121,11 +142,11 @@ tt_layout tt_layout_all(tt_type t)
 	return l;
 }
 
-/* `name` made unique by "#2", "#3", ... */
+/* `name` made unique by "#2", "#3", ...; the name itself where it is free: it lies in the graph's arena. */
 static const char *unique_name(tt_graph *g, const char *name)
 {
 	if (!tt_value_find(g, name))
-		return tt_arena_strdup(g->arena, name);
+		return name;
 	for (int i = 2;; i++) {
 		const char *s = tt_arena_printf(g->arena, "%s#%d", name, i);
 		if (!tt_value_find(g, s))
@@ -412,7 +433,7 @@ static const char *output_name(tt_graph *g, const tt_op *op, int i, const char *
 	return tt_arena_printf(g->arena, "%s%s%s", scope, scope[0] ? "." : "", r);
 }
 
-/* `names`, if given, are the outputs' names as they are (copies). */
+/* `names`, if given, are the outputs' names as they are (copies), in the graph's arena. */
 static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role, const char *const *names)
 {
 	if (g->status != TT_OK)
@@ -423,7 +444,7 @@ static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, co
 	TT_ASSERT(nin >= op->nin && (op->nin_max < 0 || nin <= TT_MAX(op->nin, op->nin_max)), "%s: takes %d inputs, got %d", op->name, op->nin, nin);
 	const tt_value *vin[TT_MAX_IO];
 	tt_value vout[TT_MAX_IO];
-	memset(vout, 0, sizeof vout);
+	memset(vout, 0, sizeof *vout * (size_t)nout);
 	for (int i = 0; i < nin; i++) {
 		if (!in[i] && (i < op->nin || op->nin_max < 0))
 			return tt_graph_fail(g, "%s: input %d is missing", op->name, i);
@@ -433,7 +454,9 @@ static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, co
 	attr = copy_attr(g->arena, op, attr);
 	if (!tt_node_infer(g, op, attr, nin, vin, nout, vout) || !tt_node_type(g, op, attr, nin, vin, nout, vout))
 		return 0;
-	tt_node n = { .op = op, .attr = attr, .scope = tt_arena_strdup(g->arena, g->scope), .seg = g->seg, .group = g->group, .nin = nin, .nout = nout };
+	/* Most nodes stand in the scope of the one before. */
+	const char *last = g->nnodes ? g->nodes[g->nnodes - 1].scope : "";
+	tt_node n = { .op = op, .attr = attr, .scope = strcmp(last, g->scope) ? tt_arena_strdup(g->arena, g->scope) : last, .seg = g->seg, .group = g->group, .nin = nin, .nout = nout };
 	tt_v *ids = TT_NEWN(g->arena, tt_v, nin + nout);
 	for (int i = 0; i < nin; i++)
 		ids[i] = in[i];
@@ -463,15 +486,34 @@ tt_v tt_node_add(tt_graph *g, const tt_op *op, const void *attr, int nin, const 
 
 /* ---- copies ---------------------------------------------------------------------------------------------------------------------- */
 
+/* Room for what a copy will have at least. */
+static void reserve(tt_graph *g, int64_t nvalues, int64_t nnodes)
+{
+	tt_value *values = TT_NEWN(g->arena, tt_value, nvalues);
+	memcpy(values, g->values, sizeof *values * (size_t)g->nvalues);
+	g->values = values;
+	g->cap_values = nvalues;
+	g->nodes = TT_NEWN(g->arena, tt_node, nnodes);
+	g->cap_nodes = nnodes;
+	names_reserve(g, nvalues);
+}
+
+/* A name of the old graph for the new one: the same text where both live in one arena. */
+static const char *copy_name(const tt_copy *c, const char *name)
+{
+	return c->from->arena == c->to->arena ? name : tt_arena_strdup(c->to->arena, name);
+}
+
 tt_copy tt_copy_begin(const tt_graph *from, tt_arena *a)
 {
 	tt_copy c = { .from = from, .to = tt_graph_new(a, &from->mesh, from->f64) };
 	c.map = TT_NEWN(a, tt_v, from->nvalues);
+	reserve(c.to, from->nvalues, from->nnodes);
 	for (tt_v v = 1; v < from->nvalues; v++) {
 		tt_value x = from->values[v];
 		if (x.kind == TT_TEMP)
 			continue;
-		x.name = tt_arena_strdup(a, x.name);
+		x.name = copy_name(&c, x.name);
 		c.map[v] = tt_value_push(c.to, &x);
 	}
 	for (int64_t i = 0; i < from->nstates; i++) {
@@ -494,12 +536,12 @@ void tt_copy_node(tt_copy *c, const tt_node *n)
 	tt_graph *g = c->to;
 	g->seg = n->seg;
 	g->group = n->group;
-	snprintf(g->scope, sizeof g->scope, "%s", n->scope);
+	memcpy(g->scope, n->scope, strlen(n->scope) + 1);
 	/* Names are taken over as they are, whatever made them. */
 	int64_t first = g->nvalues;
 	const char *names[TT_MAX_IO];
 	for (int i = 0; i < n->nout; i++)
-		names[i] = c->from->values[n->out[i]].name;
+		names[i] = copy_name(c, c->from->values[n->out[i]].name);
 	tt_v out = add_node(g, n->op, n->attr, n->nin, in, n->nout, NULL, names);
 	for (int i = 0; i < n->nout; i++)
 		c->map[n->out[i]] = tt_out(out, i);

@@ -15,7 +15,7 @@ static tt_status verify_node(const tt_graph *g, int64_t index, const char *after
 	const char *name = g->values[n->out[0]].name;
 	const tt_value *in[TT_MAX_IO];
 	tt_value out[TT_MAX_IO];
-	memset(out, 0, sizeof out);
+	memset(out, 0, sizeof *out * (size_t)n->nout);
 	if (n->nin < n->op->nin || (n->op->nin_max >= 0 && n->nin > TT_MAX(n->op->nin, n->op->nin_max)))
 		TT_FAIL(TT_ERR_TYPE, "after %s: %s: %s has %d inputs, takes %d", after, name, n->op->name, n->nin, n->op->nin);
 	for (int i = 0; i < n->nin; i++) {

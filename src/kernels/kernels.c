@@ -94,6 +94,15 @@ const tt_kernel *tt_kernel_ref(const char *op, tt_isa isa, bool f64)
 
 static const tt_override *const overrides[] = {tt_overrides_xsmm, tt_overrides_attention};
 
+const tt_override *tt_override_at(int i)
+{
+	for (int k = 0; k < TT_COUNT(overrides); k++)
+		for (const tt_override *o = overrides[k]; o->op; o++)
+			if (i-- == 0)
+				return o;
+	return NULL;
+}
+
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa)
 {
 	for (int i = 0; i < TT_COUNT(overrides); i++)

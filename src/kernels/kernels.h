@@ -99,6 +99,7 @@ typedef struct tt_override {
 	tt_kernel_fn *run;
 } tt_override;
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa);
+const tt_override *tt_override_at(int i); /* row i in the order of search; NULL: there are no more */
 
 /* Elements of a packed matrix [o,k], padding included. */
 int64_t tt_format_count(tt_format f, tt_dtype dt, int64_t o, int64_t k);

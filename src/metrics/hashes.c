@@ -404,6 +404,9 @@ static bool sort_names(tt_arena *a, tt_hashes_program *p)
 
 static tt_status damaged(const reader *r, const char *what)
 {
+	if (!r->f->ncells)
+		TT_FAIL(TT_ERR_FORMAT, "%s: damaged: the record at byte %lld %s, and no program run is before it: record the run again (debug.record_hashes)",
+			r->f->path, (long long)r->at, what);
 	TT_FAIL(TT_ERR_FORMAT, "%s: damaged: the record at byte %lld %s; what is before it can still be compared (truncate -s %lld on a copy)", r->f->path,
 		(long long)r->at, what, (long long)r->at);
 }
@@ -502,6 +505,7 @@ static tt_status read_records(reader *r)
 		}
 		r->at += (int64_t)sizeof h + tt_round_up(h.n, 8);
 	}
+	f->cut_at = f->cut ? TT_MIN(r->at, n) : -1;
 	return TT_OK;
 }
 

@@ -90,6 +90,7 @@ typedef struct tt_hashes_file {
 	int64_t ncells, cap_cells;
 	int nsessions;
 	bool cut;                    /* the last record is not whole */
+	int64_t cut_at;              /* the byte that it begins at, -1 */
 	tt_map map;
 } tt_hashes_file;
 

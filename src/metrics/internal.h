@@ -36,8 +36,8 @@ void tt_sink_close(tt_sink *s);
 /* Warns with `why` and gives the file up. */
 void tt_sink_drop(tt_sink *s, const char *why);
 
-/* Keeps the lines of `path` whose "step" is at most `step`, and whole ones only. No file is fine. */
-tt_status tt_jsonl_trim(const char *path, int64_t step) TT_CHECKED;
+/* Keeps the lines of `path` whose "step" is at most `step`, and whole ones only; revalidate: not the validation of `step`. No file is fine. */
+tt_status tt_jsonl_trim(const char *path, int64_t step, bool revalidate) TT_CHECKED;
 /* Room for `n` bytes in an empty buffer, so that a longer number at a later step allocates nothing. */
 void tt_metrics_reserve(tt_buf *b, size_t n);
 void tt_jsonl_number(tt_buf *b, double v, bool *nonfinite);

@@ -132,7 +132,7 @@ void tt_jsonl_string(tt_buf *b, const char *s)
 /* ---- resume -------------------------------------------------------------------------------------------------------------------------- */
 
 /* Our lines begin with {"step":N, so that this needs no parser. Lines of others stay. */
-static bool keep_line(const char *p, size_t n, int64_t step)
+static bool keep_line(const char *p, size_t n, int64_t step, bool revalidate)
 {
 	static const char head[] = "{\"step\":";
 	size_t at = sizeof head - 1;
@@ -142,10 +142,12 @@ static bool keep_line(const char *p, size_t n, int64_t step)
 	for (; at < n && p[at] >= '0' && p[at] <= '9'; at++)
 		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, p[at] - '0', &v))
 			return false;
-	return v <= step;
+	static const char validation[] = ",\"type\":\"validation\"";
+	bool again = revalidate && v == step && n - at >= sizeof validation - 1 && !memcmp(p + at, validation, sizeof validation - 1);
+	return v <= step && !again;
 }
 
-tt_status tt_jsonl_trim(const char *path, int64_t step)
+tt_status tt_jsonl_trim(const char *path, int64_t step, bool revalidate)
 {
 	struct stat st;
 	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
@@ -158,7 +160,7 @@ tt_status tt_jsonl_trim(const char *path, int64_t step)
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 		if (!stop)
 			break;
-		if (keep_line(line, (size_t)(stop - line), step))
+		if (keep_line(line, (size_t)(stop - line), step, revalidate))
 			tt_buf_add(&kept, line, (size_t)(stop + 1 - line));
 		line = stop + 1;
 	}

@@ -95,7 +95,7 @@ static void open_jsonl(tt_metrics *m, const tt_metrics_options *o)
 	tt_status s = tt_mkdirs(o->folder);
 	struct stat st;
 	if (s == TT_OK && o->resume_step > 0) {
-		s = tt_jsonl_trim(path, o->resume_step);
+		s = tt_jsonl_trim(path, o->resume_step, o->revalidate);
 	} else if (s == TT_OK && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
 		char *old = join(o->folder, "metrics.old.jsonl");
 		if (rename(path, old) != 0)

@@ -68,6 +68,7 @@ typedef enum tt_metrics_mode {
 typedef struct tt_metrics_options {
 	const char *folder;   /* of the run; made if missing */
 	int64_t resume_step;  /* last step that the loaded state has seen; 0: a new run */
+	bool revalidate;      /* the validation of resume_step is made again: a line of it goes */
 	int64_t steps;        /* the last step; 0: not known */
 	int64_t log_freq;     /* steps between permanent lines */
 	tt_metrics_mode mode;

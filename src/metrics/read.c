@@ -136,7 +136,7 @@ tt_status tt_metrics_read(tt_arena *a, const char *path, const char *const *metr
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
 		run.path = tt_arena_printf(a, "%s%smetrics.jsonl", path, path[0] && path[strlen(path) - 1] == '/' ? "" : "/");
 		if (stat(run.path, &st) != 0)
-			TT_FAIL(TT_ERR_IO, "%s: has no metrics.jsonl (a run's folder is its job.dump_folder; the file is written with metrics.jsonl = true)",
+			TT_FAIL(TT_ERR_IO, "%s: has no metrics.jsonl (a run's folder is its job.dump_folder; the file is written with metrics.enable_jsonl = true)",
 				path);
 	}
 	run.steps.values = TT_NEWN(a, double *, nmetrics + 1);

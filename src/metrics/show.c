@@ -91,7 +91,7 @@ static void permanent_line(tt_show *w)
 	tt_window *n = &w->window;
 	tt_buf *b = &w->text;
 	b->n = 0;
-	tt_buf_printf(b, "step %6lld  loss %8.4f  grad_norm %8.4f  lr %.3e", (long long)s->step, s->loss, s->grad_norm, s->lr);
+	tt_buf_printf(b, "step %6lld  loss %8.4f  grad_norm %8.4f  lr %.3e", (long long)s->step, tt_plain_nan(s->loss), tt_plain_nan(s->grad_norm), tt_plain_nan(s->lr));
 	if (n->seconds > 0)
 		tt_buf_printf(b, "  %8.0f tokens/s", n->tokens / n->seconds);
 	if (n->mfu_seconds > 0)
@@ -142,7 +142,7 @@ static void compose(tt_show *w, const tt_metrics_step *s, double now, int width)
 			 floor(100 * (double)s->step / (double)w->steps));
 	else
 		snprintf(counter, PART, "step %lld", (long long)s->step);
-	snprintf(loss, PART, "loss %.4f", s->loss);
+	snprintf(loss, PART, "loss %.4f", tt_plain_nan(s->loss));
 	double tps = w->fast_tokens / w->fast_seconds, left = time_left(w, s, now);
 	if (w->fast_seconds > 0)
 		snprintf(speed, PART, tps < 99999.5 ? "%.0f tokens/s" : tps < 99999500 ? "%.0fk tokens/s" : "%.0fM tokens/s",
@@ -249,7 +249,7 @@ void tt_show_validation(tt_show *w, const tt_metrics_validation *v)
 {
 	if (w->mode == TT_METRICS_OFF)
 		return;
-	tt_log(TT_LOG_INFO, "step %6lld  validation loss %.4f  bits per token %.4f  (%lld tokens, %.1f s)", (long long)v->step, v->loss, v->bits_per_token,
+	tt_log(TT_LOG_INFO, "step %6lld  validation loss %.4f  bits per token %.4f  (%lld tokens, %.1f s)", (long long)v->step, tt_plain_nan(v->loss), tt_plain_nan(v->bits_per_token),
 	       (long long)v->tokens, v->seconds);
 }
 

@@ -1,6 +1,6 @@
 /* connect.c: from config keys to run options. */
 #include "base/machine.h"
-#include "train/train.h"
+#include "train/internal.h"
 
 /* ---- the model: a flavor or a config.json, and keys over it ---------------------------------------------------------------------------- */
 
@@ -143,6 +143,12 @@ static tt_status model_config(tt_arena *a, const tt_config *cfg, tt_llama_config
 	tt_config_note(a, resolved, &of_base, "follows from other keys");
 	resolved->warnings = model_warnings(a, cfg, m);
 	return TT_OK;
+}
+
+tt_status tt_model_from_config(tt_arena *a, const tt_config *cfg, tt_llama_config *out)
+{
+	tt_config resolved;
+	return model_config(a, cfg, out, &resolved);
 }
 
 tt_status tt_config_resolve(tt_arena *a, const tt_config *cfg, tt_config *out)

@@ -1,52 +1,59 @@
-/* run.c: a run: the loop around the steps, its log, its metrics, its checkpoints. */
+/* run.c: a run: the loop around the steps, its log, its metrics. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/ckpt.h"
 #include "kernels/peak.h"
-#include "metrics/metrics.h"
 #include "train/internal.h"
-#include "train/train.h"
 
 static const double ln2 = 0.693147180559945309417;
-static const char *const decay_names[] = { [TT_WSD_LINEAR] = "linear", [TT_WSD_SQRT] = "sqrt", [TT_WSD_COSINE] = "cosine" };
-
-struct tt_run {
-	tt_arena *arena;
-	const tt_config *cfg;
-	tt_run_io io;
-	tt_run_options o;
-	tt_trainer *trainer;
-	tt_metrics *metrics;
-	tt_ckpt_writer *writer;   /* NULL: nothing is saved */
-	tt_saved *saved;          /* the tensors of a checkpoint, bound to the program */
-	int64_t tokens_seen, planned;
-	int64_t last_saved;       /* step of the newest checkpoint, -1: none */
-	bool last_model_only;     /* it holds the model alone */
-	bool saving_model_only;   /* the save in progress */
-	bool ending;              /* no step comes after the save at hand */
-	double last_save_time, last_step_end;
-	double save_seconds, validate_seconds; /* since the last step's record */
-	double peak;                           /* FLOP/s of this machine, measured; NaN: not known (yet) */
-	double started;                        /* when the first step began */
-	tt_run_summary sum;
-	int lock;                 /* descriptor of the folder's lock, -1: none */
-};
 
 tt_trainer *tt_run_trainer(tt_run *r) { return r->trainer; }
+
+/* ---- validation ----------------------------------------------------------------------------------------------------------------------- */
+
+tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
+{
+	const tt_config *cfg = r->cfg;
+	int64_t rows = cfg->validation.steps > 0 && !whole ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(r->trainer)) : 0;
+	double t0 = tt_now(), sum;
+	TT_TRY(tt_trainer_validate(r->trainer, rows, &sum, valid));
+	*loss = *valid ? sum / (double)*valid : __builtin_nan("");
+	r->validate_seconds += tt_now() - t0;
+	if (!*valid) {
+		tt_log(TT_LOG_WARN, "validation has no tokens");
+		return TT_OK;
+	}
+	r->sum.valid_bits = sum / ln2;
+	r->sum.valid_predicted = *valid;
+	tt_metrics_validation v = { .step = tt_trainer_steps(r->trainer), .loss = *loss, .bits_per_token = *loss / ln2, .tokens = *valid, .seconds = tt_now() - t0 };
+	tt_metrics_log_validation(r->metrics, &v);
+	return TT_OK;
+}
+
+/* The validation that is due after the last step. One that a signal ends is due again when the run is resumed: it goes into the checkpoint as such. */
+static tt_status validate_step(tt_run *r)
+{
+	double loss;
+	int64_t valid;
+	bool last = tt_trainer_steps(r->trainer) >= r->cfg->training.steps;
+	tt_status s = tt_run_validate(r, last && r->io.valid_whole, &loss, &valid);
+	r->unvalidated = s == TT_ERR_STOP;
+	if (!r->unvalidated)
+		TT_TRY(s);
+	return TT_OK;
+}
+
+/* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
 
 static bool in_norm_group(const tt_config *cfg, int group, const tt_slot *s)
 {
 	return s->trainable && s->source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[group], s->name);
 }
-
-/* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
 
 static void dump(tt_run *r)
 {
@@ -91,112 +98,22 @@ static void log_start(tt_run *r)
 	tt_data_info d = tt_data_describe(tt_trainer_data(r->trainer));
 	if (cfg->job.description[0])
 		tt_log(TT_LOG_INFO, "%s", cfg->job.description);
-	tt_log(TT_LOG_INFO, "model %s: %.2f M parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
-	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, (double)tt_trainer_params(r->trainer) / 1e6, tt_dtype_name(o->compute),
+	tt_log(TT_LOG_INFO, "model %s: %s parameters, %s compute, %s numerics, %s kernels, isa %s, %d threads",
+	       cfg->model.hf_config[0] ? cfg->model.hf_config : cfg->model.flavor, tt_scale_count(tt_trainer_params(r->trainer)).s, tt_dtype_name(o->compute),
 	       o->exec.numerics == TT_EXACT ? "exact" : "fast", o->exec.kernels_ref ? "reference" : "fast", tt_isa_name(o->exec.isa), o->exec.threads);
 	if (d.documents)
-		tt_log(TT_LOG_INFO, "data: %lld documents, %.2f M tokens; held out: %lld documents, %.2f M tokens", (long long)d.documents, (double)d.tokens / 1e6,
-		       (long long)d.valid_documents, (double)d.valid_tokens / 1e6);
+		tt_log(TT_LOG_INFO, "data: %lld documents, %s tokens; held out: %lld documents, %s tokens", (long long)d.documents, tt_scale_count(d.tokens).s,
+		       (long long)d.valid_documents, tt_scale_count(d.valid_tokens).s);
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		r->planned += tt_exec_planned(tt_trainer_exec(r->trainer), i);
 	const tt_startup *s = tt_trainer_startup(r->trainer);
 	char *trace = tt_arena_printf(r->arena, "parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
 				      r->io.parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
-	tt_log(TT_LOG_INFO, "memory planned: %.1f MiB", (double)r->planned / (double)TT_MIB);
+	tt_log(TT_LOG_INFO, "memory planned: %s", tt_scale_bytes(r->planned).s);
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },
 				      { "jit", s->jit }, { "allocate", s->allocate }, { "init", s->init } };
 	tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "start", trace, parts, TT_COUNT(parts));
-}
-
-/* Restores the newest checkpoint (or checkpoint.load_step) if there is one. */
-static tt_status resume(tt_run *r, const char *folder)
-{
-	const tt_config *cfg = r->cfg;
-	tt_ckpt *c;
-	unsigned exclude;
-	TT_TRY(tt_ckpt_parts(cfg->checkpoint.exclude_from_loading.items, cfg->checkpoint.exclude_from_loading.n, &exclude));
-	TT_TRY(tt_ckpt_open(r->arena, NULL, folder, cfg->checkpoint.load_step, &c));
-	if (!c)
-		return TT_OK;
-	const tt_ckpt_state *s = tt_ckpt_get_state(c);
-	if (tt_ckpt_model_only(c) && !(exclude & TT_CKPT_OPTIMIZER)) {
-		/* A run that is over, started once more: by somebody who wants to see that, or by a script that was killed before it could. */
-		if (s->step < cfg->training.steps || (exclude & TT_CKPT_TRAIN_STATE))
-			TT_FAIL(TT_ERR_USAGE, "%s holds the model alone (checkpoint.last_save_model_only): nothing to resume from. Name an older step (checkpoint.load_step), "
-					      "start with fresh moments (checkpoint.exclude_from_loading = [\"optimizer\"]), or from its weights (model.hf_weights)", tt_ckpt_dir(c));
-		exclude |= TT_CKPT_OPTIMIZER;
-	}
-	for (int64_t i = 0; i < r->saved->n; i++)
-		r->saved->tensors[i].imported = tt_ckpt_imported(c, r->saved->tensors[i].name, r->saved->tensors[i].imported);
-	double t0 = tt_now();
-	TT_TRY(tt_ckpt_load(c, r->saved->tensors, r->saved->n, exclude, tt_saved_write, r->saved));
-	int64_t step = 0, skips = 0;
-	int64_t updates = exclude & TT_CKPT_OPTIMIZER ? 0 : s->updates; /* how much the moments have seen */
-	if (!(exclude & TT_CKPT_TRAIN_STATE)) {
-		step = s->step;
-		skips = s->skips;
-		r->tokens_seen = s->tokens_seen;
-		r->last_saved = step;
-		r->last_model_only = tt_ckpt_model_only(c);
-		if (!(exclude & TT_CKPT_DATALOADER)) {
-			tt_data_cursor cur = { s->data.step, s->data.context_length, s->data.tokens_per_step, s->data.fingerprint };
-			int64_t at;
-			TT_TRY(tt_data_restore(tt_trainer_data(r->trainer), &cur, &at));
-		}
-		const tt_schedule *now = &r->o.schedule;
-		if (!(exclude & TT_CKPT_LR_SCHEDULER) &&
-		    (now->warmup != s->schedule.warmup || now->total != s->schedule.total || now->decay != s->schedule.decay ||
-		     strcmp(decay_names[now->type], s->schedule.type) || now->min_factor != s->schedule.min_factor))
-			tt_log(TT_LOG_WARN, "the schedule is the config's: warmup %lld, total %lld, decay %lld steps, %s to %g; the checkpoint's was %lld, %lld, %lld, %s to %g "
-			       "(lr_scheduler, training.steps)", (long long)now->warmup, (long long)now->total, (long long)now->decay, decay_names[now->type],
-			       now->min_factor, (long long)s->schedule.warmup, (long long)s->schedule.total, (long long)s->schedule.decay, s->schedule.type,
-			       s->schedule.min_factor);
-	}
-	TT_TRY(tt_trainer_resume(r->trainer, step, updates, skips));
-	tt_log(TT_LOG_INFO, "resumed from %s at step %lld (%.1f s)", tt_ckpt_dir(c), (long long)step, tt_now() - t0);
-	if (step >= cfg->training.steps)
-		tt_log(TT_LOG_INFO, "all %lld steps are done: nothing is left to do (training.steps)", (long long)cfg->training.steps);
-	return TT_OK;
-}
-
-static void before_update(void *ctx)
-{
-	tt_ckpt_before_update(ctx);
-}
-
-/* Folder (or config.json) whose small files go along into checkpoints: where the model came from. NULL: nowhere. */
-static const char *model_source(tt_run *r)
-{
-	if (r->cfg->model.hf_config[0])
-		return r->cfg->model.hf_config;
-	struct stat st;
-	if (!r->o.weights || (stat(r->o.weights, &st) == 0 && S_ISDIR(st.st_mode)))
-		return r->o.weights;
-	const char *slash = strrchr(r->o.weights, '/'); /* a file of weights: the folder that it lies in */
-	return !slash ? "." : slash == r->o.weights ? "/" : tt_arena_strndup(r->arena, r->o.weights, (size_t)(slash - r->o.weights));
-}
-
-static tt_status open_checkpoints(tt_run *r)
-{
-	const tt_config *cfg = r->cfg;
-	if (!cfg->checkpoint.enable)
-		return TT_OK;
-	const char *folder = tt_arena_printf(r->arena, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
-	TT_TRY(tt_saved_new(r->arena, r->trainer, &r->saved));
-	TT_TRY(resume(r, folder));
-	if (cfg->checkpoint.load_only)
-		return TT_OK;
-	tt_ckpt_options w = {
-		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, .async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED,
-		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = model_source(r),
-		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
-	};
-	TT_TRY(tt_ckpt_writer_create(&w, &r->writer));
-	if (r->last_saved >= 0 && cfg->checkpoint.load_step < 0)
-		tt_ckpt_tidy(r->writer);
-	tt_trainer_set_before_update(r->trainer, before_update, r->writer);
-	return TT_OK;
 }
 
 /* One run at a time writes a folder: two would mix their checkpoints. The lock goes with the process that holds it. */
@@ -229,11 +146,12 @@ static tt_status open_run(tt_run *r)
 		r->io.print(passes.s);
 	tt_buf_fini(&passes);
 	TT_TRY(s);
-	TT_TRY(open_checkpoints(r));
+	tt_trainer_set_stop(r->trainer, r->io.stop);
+	TT_TRY(tt_run_open_checkpoints(r));
 	static const tt_metrics_mode modes[] = { TT_METRICS_AUTO, TT_METRICS_LIVE, TT_METRICS_PLAIN, TT_METRICS_OFF };
 	tt_metrics_options m = {
-		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .steps = cfg->training.steps, .log_freq = cfg->metrics.log_freq,
-		.mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
+		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .steps = cfg->training.steps,
+		.log_freq = cfg->metrics.log_freq, .mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
 	};
 	if (r->io.console)
 		m.console = *r->io.console;
@@ -244,6 +162,9 @@ static tt_status open_run(tt_run *r)
 	warn_norm_groups(r);
 	log_start(r);
 	dump(r);
+	TT_TRY(tt_run_try_checkpoints(r));
+	if (r->unvalidated) /* the run that is resumed was stopped in this validation */
+		TT_TRY(validate_step(r));
 	r->last_save_time = r->last_step_end = tt_now();
 	return TT_OK;
 }
@@ -277,81 +198,6 @@ void tt_run_close(tt_run *r)
 		close(r->lock);
 	tt_arena_destroy(r->arena);
 	free(r);
-}
-
-/* ---- saving ----------------------------------------------------------------------------------------------------------------------------- */
-
-/* What a finished save has to say; a failed one stops the run if the config says so, or if there is nothing to go on to. */
-static tt_status save_result(tt_run *r, tt_status s, bool done, const tt_ckpt_result *res)
-{
-	if (s != TT_OK) {
-		bool stop = r->cfg->checkpoint.on_error == TT_CFG_ON_ERROR_STOP;
-		if (stop || r->ending)
-			TT_FAIL(s, "%s; after step %lld, %s%s", tt_error_text(), (long long)tt_trainer_steps(r->trainer),
-				r->last_saved < 0 ? "with no checkpoint" : tt_arena_printf(r->arena, "with step %lld as the last checkpoint", (long long)r->last_saved),
-				r->ending ? "" : " (checkpoint.on_error = \"continue\" goes on without)");
-		tt_log(TT_LOG_WARN, "save failed: %s; training goes on without it (checkpoint.on_error)", tt_error_text());
-		tt_metrics_log_event(r->metrics, tt_trainer_steps(r->trainer), "save_failed", tt_error_text(), NULL, 0);
-		return TT_OK;
-	}
-	if (!done)
-		return TT_OK;
-	r->last_saved = res->step;
-	r->last_model_only = r->saving_model_only;
-	tt_metrics_scalar x[] = { { "bytes", (double)res->bytes }, { "save_seconds", res->seconds }, { "stall_seconds", res->stall_seconds } };
-	tt_log(TT_LOG_INFO, "saved step %lld: %.1f MiB in %.2f s, training waited %.3f s", (long long)res->step, (double)res->bytes / (double)TT_MIB, res->seconds,
-	       res->stall_seconds);
-	tt_metrics_log_event(r->metrics, res->step, "save", "checkpoint", x, TT_COUNT(x));
-	return TT_OK;
-}
-
-static tt_status poll_save(tt_run *r, bool wait)
-{
-	if (!r->writer)
-		return TT_OK;
-	bool done = false;
-	tt_ckpt_result res;
-	tt_status s = wait ? tt_ckpt_wait(r->writer, &done, &res) : tt_ckpt_poll(r->writer, &done, &res);
-	return save_result(r, s, done, &res);
-}
-
-static tt_status begin_save(tt_run *r, bool model_only)
-{
-	double t0 = tt_now();
-	TT_TRY(poll_save(r, true)); /* one at a time */
-	const tt_schedule *sc = &r->o.schedule;
-	tt_data_cursor cur = tt_data_save(tt_trainer_data(r->trainer), tt_trainer_steps(r->trainer));
-	tt_ckpt_state st = {
-		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
-		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
-		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint },
-		.schedule = { sc->warmup, sc->total, sc->decay, decay_names[sc->type], sc->min_factor }, .config = r->o.config,
-	};
-	tt_st_dtype dtype = model_only && r->cfg->checkpoint.export_dtype == TT_CFG_EXPORT_BFLOAT16 ? TT_ST_BF16 : TT_ST_F32;
-	r->saving_model_only = model_only;
-	tt_status s = tt_ckpt_save_begin(r->writer, &st, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype);
-	r->last_save_time = tt_now();
-	r->save_seconds += r->last_save_time - t0;
-	return save_result(r, s, false, NULL);
-}
-
-/* After step `step`: is a save due by count, by time, as the first? */
-static bool save_due(const tt_run *r, int64_t step)
-{
-	const tt_config *cfg = r->cfg;
-	if (!r->writer)
-		return false;
-	if (step % cfg->checkpoint.interval == 0 || (step == 1 && cfg->checkpoint.enable_first_step_checkpoint))
-		return true;
-	return cfg->checkpoint.interval_minutes > 0 && tt_now() - r->last_save_time >= 60 * cfg->checkpoint.interval_minutes;
-}
-
-tt_status tt_run_save(tt_run *r)
-{
-	if (!r->writer)
-		TT_FAIL(TT_ERR_USAGE, "nothing is saved: checkpoint.enable is false, or checkpoint.load_only true");
-	TT_TRY(begin_save(r, false));
-	return poll_save(r, true);
 }
 
 /* ---- steps -------------------------------------------------------------------------------------------------------------------------------- */
@@ -400,10 +246,11 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_metrics_scalar extra[64];
 	tt_mark mark = tt_arena_push(r->arena);
 	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
-	double flops = 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs);
+	/* Of a step without a valid token nothing was run. */
+	double flops = s->valid ? 3 * tt_llama_forward_flops(&r->o.model, (double)s->tokens, s->pairs) : 0, trained = s->valid ? (double)s->tokens : 0;
 	tt_metrics_step m = {
 		.step = s->step, .loss = s->loss, .loss_max = s->loss_max, .grad_norm = s->grad_norm, .lr = s->lr, .tokens = s->tokens,
-		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = (double)s->tokens / s->seconds, .flops_per_s = flops / s->seconds,
+		.valid_tokens = s->valid, .tokens_seen = r->tokens_seen, .tokens_per_s = trained / s->seconds, .flops_per_s = flops / s->seconds,
 		.mfu = mfu(r, flops / s->seconds, now), .seconds = seconds, .data_seconds = s->data_seconds,
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,
@@ -416,25 +263,6 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	r->save_seconds = r->validate_seconds = 0;
 }
 
-tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid)
-{
-	const tt_config *cfg = r->cfg;
-	int64_t rows = cfg->validation.steps > 0 && !whole ? cfg->validation.steps * tt_data_rows_per_step(tt_trainer_data(r->trainer)) : 0;
-	double t0 = tt_now(), sum;
-	TT_TRY(tt_trainer_validate(r->trainer, rows, &sum, valid));
-	*loss = *valid ? sum / (double)*valid : __builtin_nan("");
-	r->validate_seconds += tt_now() - t0;
-	if (!*valid) {
-		tt_log(TT_LOG_WARN, "validation has no tokens");
-		return TT_OK;
-	}
-	r->sum.valid_bits = sum / ln2;
-	r->sum.valid_predicted = *valid;
-	tt_metrics_validation v = { .step = tt_trainer_steps(r->trainer), .loss = *loss, .bits_per_token = *loss / ln2, .tokens = *valid, .seconds = tt_now() - t0 };
-	tt_metrics_log_validation(r->metrics, &v);
-	return TT_OK;
-}
-
 tt_status tt_run_step(tt_run *r, tt_step_report *out)
 {
 	const tt_config *cfg = r->cfg;
@@ -445,16 +273,13 @@ tt_status tt_run_step(tt_run *r, tt_step_report *out)
 	r->sum.tokens = r->tokens_seen;
 	r->sum.loss = s.loss;
 	record_step(r, &s);
-	TT_TRY(poll_save(r, false));
+	TT_TRY(tt_run_poll_save(r, false));
 	bool last = s.step >= cfg->training.steps;
 	/* Before the save: a run that resumes from it must not miss this validation. */
-	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0)) {
-		double loss;
-		int64_t valid;
-		TT_TRY(tt_run_validate(r, last && r->io.valid_whole, &loss, &valid));
-	}
-	if (!last && save_due(r, s.step))
-		TT_TRY(begin_save(r, false));
+	if (cfg->validation.enable && (s.step == 1 || last || s.step % cfg->validation.freq == 0))
+		TT_TRY(validate_step(r));
+	if (!last)
+		TT_TRY(tt_run_save_due(r));
 	*out = s;
 	return TT_OK;
 }
@@ -463,30 +288,18 @@ tt_status tt_run_step(tt_run *r, tt_step_report *out)
 static tt_status step_failed(tt_run *r, tt_status s)
 {
 	char *text = tt_arena_strdup(r->arena, tt_error_text());
-	bool done = false;
-	tt_ckpt_result res;
-	if (r->writer && tt_ckpt_wait(r->writer, &done, &res) != TT_OK)
-		tt_log(TT_LOG_WARN, "save failed: %s", tt_error_text());
-	else if (done)
-		tt_log(TT_LOG_INFO, "saved step %lld", (long long)res.step);
+	tt_run_drop_save(r);
 	TT_FAIL(s, "%s", text);
 }
 
-/* The checkpoint after the last step. A run that has ended may leave the model alone; one that was stopped goes on later. */
-static tt_status save_last(tt_run *r, bool model_only)
-{
-	TT_TRY(poll_save(r, true));
-	r->ending = true;
-	if (r->last_saved != tt_trainer_steps(r->trainer) || (model_only && !r->last_model_only))
-		TT_TRY(begin_save(r, model_only));
-	return poll_save(r, true);
-}
+/* The number of the signal that asks the run to end; 0: none. */
+static int asked(const tt_run *r) { return r->io.stop ? (int)*r->io.stop : 0; }
 
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 {
 	const tt_config *cfg = r->cfg;
-	int stop = r->io.stop ? (int)*r->io.stop : 0; /* asked during start-up: nothing is new since the last checkpoint */
-	bool idle = stop != 0;
+	int stop = asked(r);
+	bool idle = stop != 0; /* asked during start-up: nothing is new since the last checkpoint */
 	while (tt_trainer_steps(r->trainer) < cfg->training.steps && !stop) {
 		tt_step_report s;
 		tt_status st = tt_run_step(r, &s);
@@ -496,11 +309,12 @@ tt_status tt_run_loop(tt_run *r, tt_run_summary *out)
 		}
 		if (st != TT_OK)
 			return step_failed(r, st);
-		stop = r->io.stop ? (int)*r->io.stop : 0;
+		stop = asked(r);
 	}
 	int64_t step = tt_trainer_steps(r->trainer);
-	if (r->writer && !idle)
-		TT_TRY(save_last(r, !stop && cfg->checkpoint.last_save_model_only));
+	/* A run that has ended may leave the model alone; one that was stopped goes on later. */
+	if (!idle)
+		TT_TRY(tt_run_save_last(r, !stop && cfg->checkpoint.last_save_model_only));
 	if (cfg->profiling.enable && r->io.print) {
 		tt_buf b = { 0 };
 		tt_metrics_pause(r->metrics);

@@ -3,6 +3,19 @@
 
 #include "train/internal.h"
 
+/* Parameters and the optimizer's states; what is derived from them is made anew. */
+static bool is_saved(const tt_slot *x) { return x->region == TT_REGION_OPTIM || (x->region == TT_REGION_PARAM && x->source < 0); }
+
+int64_t tt_trainer_checkpoint_bytes(tt_trainer *t)
+{
+	int64_t n, bytes = 0;
+	const tt_slot *states = tt_exec_states(tt_trainer_exec(t), &n);
+	for (int64_t i = 0; i < n; i++)
+		if (is_saved(&states[i]))
+			bytes += states[i].count * (states[i].dtype == TT_F64 ? 8 : 4);
+	return bytes;
+}
+
 tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 {
 	int64_t n;
@@ -13,10 +26,9 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	s->tensors = TT_NEWN(a, tt_ckpt_tensor, n);
 	for (int64_t i = 0; i < n; i++) {
 		const tt_slot *x = &states[i];
-		bool optim = x->region == TT_REGION_OPTIM;
-		if (!optim && (x->region != TT_REGION_PARAM || x->source >= 0))
+		if (!is_saved(x))
 			continue;
-		tt_ckpt_tensor c = { .name = x->name, .optim = optim, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
+		tt_ckpt_tensor c = { .name = x->name, .optim = x->region == TT_REGION_OPTIM, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
 		int imported = tt_trainer_imported(t, x->name);
 		c.imported = imported >= 0 ? (tt_st_dtype)imported : c.dtype;
 		for (int d = 0; d < x->ndim; d++)
@@ -25,6 +37,33 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 		s->tensors[s->n++] = c;
 	}
 	*out = s;
+	return TT_OK;
+}
+
+tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, const tt_st *st)
+{
+	for (int64_t i = 0; i < model->nparams; i++) {
+		const tt_value *v = tt_value_get(model->g, model->params[i].state);
+		const tt_st_tensor *x;
+		int64_t dims[TT_MAX_DIMS];
+		for (int d = 0; d < v->ndim; d++)
+			dims[d] = v->dim[d].n;
+		TT_TRY(tt_st_get(st, model->params[i].name, &x));
+		TT_TRY(tt_st_expect(x, v->ndim, dims));
+	}
+	/* What the file has beyond that would be lost in silence: another model than this config says. */
+	const char *unused = NULL;
+	int64_t nunused = 0;
+	for (int64_t i = 0; i < tt_st_count(st); i++) {
+		const char *name = tt_st_at(st, i)->name;
+		if (tt_value_find(model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) || (c->tie_word_embeddings && !strcmp(name, "lm_head.weight")))
+			continue;
+		unused = unused ? unused : name;
+		nunused++;
+	}
+	if (nunused)
+		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
+				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", tt_st_path(st), (long long)nunused, unused);
 	return TT_OK;
 }
 

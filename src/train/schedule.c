@@ -1,6 +1,6 @@
 /* schedule.c: the learning rate's factor: warmup, stable, decay (formulas as TorchTitan's lr_scheduler). */
 #include "kernels/math.h"
-#include "train/train.h"
+#include "train/internal.h"
 
 double tt_schedule_factor(const tt_schedule *c, int64_t s)
 {
@@ -29,4 +29,10 @@ double tt_schedule_factor(const tt_schedule *c, int64_t s)
 		f = 1;
 	}
 	return m + (1 - m) * f;
+}
+
+const char *tt_decay_name(tt_decay d)
+{
+	static const char *const names[] = { [TT_WSD_LINEAR] = "linear", [TT_WSD_SQRT] = "sqrt", [TT_WSD_COSINE] = "cosine" };
+	return names[d];
 }

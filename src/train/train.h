@@ -91,7 +91,11 @@ typedef struct tt_startup { double data, build, compile, jit, allocate, init; } 
 
 typedef struct tt_trainer tt_trainer;
 tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
+/* Only the part of it that needs no memory for tensors: graphs, programs, the memory plan. Data are not looked at, and what does not fit this
+ * machine is planned all the same: to be looked at (tt_trainer_exec, tt_trainer_checkpoint_bytes), not to be run. */
+tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
 void tt_trainer_destroy(tt_trainer *t);
+int64_t tt_trainer_checkpoint_bytes(tt_trainer *t); /* tensors of a full checkpoint */
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out) TT_CHECKED;
 int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */
 /* After the states were written from outside: steps done and updates made so far; makes what is derived from the parameters. */
@@ -100,9 +104,14 @@ int64_t tt_trainer_updates(const tt_trainer *t); /* what Adam's bias correction 
 int64_t tt_trainer_skips(const tt_trainer *t);   /* in a row */
 /* Called right before any state changes, on the trainer's thread. NULL: nothing. */
 void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx);
+/* Validation looks at *stop before each batch, and ends with TT_ERR_STOP if it is set. NULL: nothing. */
+void tt_trainer_set_stop(tt_trainer *t, const volatile sig_atomic_t *stop);
 /* dtype (a tt_st_dtype) in which parameter i of tt_trainer_params' order was imported; -1: it was not. By name. */
 int tt_trainer_imported(const tt_trainer *t, const char *name);
-/* Sum of token losses and number of valid tokens over the first `max_rows` validation rows (0: all). */
+/* Whether safetensors hold a model's parameters, each with its shape, and nothing that it does not use. */
+struct tt_st;
+tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, const struct tt_st *st) TT_CHECKED;
+/* Sum of token losses and number of valid tokens over the first `max_rows` validation rows (0: all). TT_ERR_STOP: tt_trainer_set_stop. */
 tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum, int64_t *valid) TT_CHECKED;
 /* One evaluation cell on given tokens (at most eval_tokens): sum of losses. With output_logits, logits and token losses are the outputs
  * "loss.I.logits", "loss.I.nll" of EVAL, chunk I of loss_chunks. */
@@ -132,7 +141,8 @@ typedef struct tt_run_io {
 	double parse_seconds;            /* that reading the config took, for the start-up trace */
 	bool valid_whole;                /* the last validation takes all held-out files, whatever validation.steps says */
 	const struct tt_metrics_console *console; /* of a live line; NULL: plain lines */
-	/* A signal's number once the run is asked to save and end; polled once a step. NULL: never. */
+	/* A signal's number once the run is asked to save and end; polled once a step, and at each batch of a validation, which the run that resumes
+	 * makes up for when it opens. NULL: never. */
 	const volatile sig_atomic_t *stop;
 } tt_run_io;
 
@@ -151,7 +161,7 @@ void tt_run_close(tt_run *r); /* waits for a save in progress; accepts NULL */
 tt_status tt_run_step(tt_run *r, tt_step_report *out) TT_CHECKED;
 /* Mean loss over the first validation.steps batches, or over all that is held out. */
 tt_status tt_run_validate(tt_run *r, bool whole, double *loss, int64_t *valid) TT_CHECKED;
-/* Saves now and waits for it. Needs checkpoint.enable. */
+/* Saves now and waits for it. Its error is returned, whatever checkpoint.on_error says. Needs checkpoint.enable. */
 tt_status tt_run_save(tt_run *r) TT_CHECKED;
 /* Steps until training.steps, the text's end, or a signal (TT_ERR_STOP, after a save). */
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out) TT_CHECKED;

@@ -6,6 +6,8 @@
 #include "pass/pass.h"
 #include "train/train.h"
 
+enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
+
 struct tt_trainer {
 	tt_arena *arena;
 	tt_run_options o;
@@ -23,6 +25,7 @@ struct tt_trainer {
 	int64_t step;          /* steps done */
 	int64_t updates;       /* of them, not skipped */
 	int64_t skips;         /* skipped in a row */
+	int64_t empty;         /* steps without a valid token, as long as there was no other; -1 from then on */
 	int *imported;         /* [nparams] tt_st_dtype, -1 */
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
@@ -31,6 +34,7 @@ struct tt_trainer {
 	int32_t *order;        /* [tokens of a batch] who holds which */
 	double *rows;          /* [2, rows of a step] token losses and valid tokens of each row, of this rank */
 	double *all_rows;      /* [ranks that share the step, 2, rows of a step] */
+	const volatile sig_atomic_t *stop; /* NULL: nothing stops a validation */
 	void (*before_update)(void *ctx);
 	void *before_ctx;
 	int64_t rows_per_mb;
@@ -46,6 +50,8 @@ const tt_startup *tt_trainer_startup(const tt_trainer *t) { return &t->startup; 
 int64_t tt_trainer_steps(const tt_trainer *t) { return t->step; }
 int64_t tt_trainer_updates(const tt_trainer *t) { return t->updates; }
 int64_t tt_trainer_skips(const tt_trainer *t) { return t->skips; }
+
+void tt_trainer_set_stop(tt_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
 
 void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx)
 {
@@ -191,17 +197,11 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 {
 	tt_st *st;
 	TT_TRY(tt_st_open(t->arena, path, &st));
-	tt_status s = TT_OK;
+	tt_status s = tt_weights_check(t->model, &t->o.model, st);
 	bool f64 = t->o.exec.f64;
 	for (int64_t i = 0; i < t->model->nparams && s == TT_OK; i++) {
 		const tt_param *p = &t->model->params[i];
-		const tt_value *v = tt_value_get(t->model->g, p->state);
-		const tt_st_tensor *x;
-		int64_t dims[TT_MAX_DIMS];
-		for (int d = 0; d < v->ndim; d++)
-			dims[d] = v->dim[d].n;
-		if ((s = tt_st_get(st, p->name, &x)) != TT_OK || (s = tt_st_expect(x, v->ndim, dims)) != TT_OK)
-			break;
+		const tt_st_tensor *x = tt_st_find(st, p->name);
 		t->imported[i] = (int)x->dtype;
 		enum { BLOCK = 1 << 14 };
 		for (int64_t at = 0; at < x->count && s == TT_OK; at += BLOCK) {
@@ -213,22 +213,8 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 				s = tt_exec_write(t->exec, p->name, at, d, n);
 		}
 	}
-	/* What the file has beyond that would be lost in silence: another model than this config says. */
-	const char *unused = NULL;
-	int64_t nunused = 0;
-	for (int64_t i = 0; i < tt_st_count(st); i++) {
-		const char *name = tt_st_at(st, i)->name;
-		if (tt_value_find(t->model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) ||
-		    (t->o.model.tie_word_embeddings && !strcmp(name, "lm_head.weight")))
-			continue;
-		unused = unused ? unused : tt_arena_strdup(t->arena, name);
-		nunused++;
-	}
 	tt_st_close(st);
 	TT_TRY(s);
-	if (nunused)
-		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
-				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", path, (long long)nunused, unused);
 	return TT_OK;
 }
 
@@ -276,9 +262,31 @@ static tt_status states_fit(const tt_trainer *t)
 	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc);
 	double have = (double)(o->exec.limit ? o->exec.limit : tt_memory_limit());
 	if (need > have)
-		TT_FAIL(TT_ERR_MEMORY, "%.1f M parameters with gradients and optimizer take %.1f MiB before any activation, there are %.1f MiB (model.flavor, "
-				       "model.num_hidden_layers, model.hidden_size%s)", (double)tt_llama_params(&o->model) / 1e6, need / (double)TT_MIB,
-			have / (double)TT_MIB, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+		TT_FAIL(TT_ERR_MEMORY, "%s parameters with gradients and optimizer take %s before any activation, there are %s (model.flavor, "
+				       "model.num_hidden_layers, model.hidden_size%s)", tt_scale_count(tt_llama_params(&o->model)).s,
+			tt_scale_bytes((int64_t)TT_MIN(need, 0x1p62)).s, tt_scale_bytes((int64_t)have).s, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+	return TT_OK;
+}
+
+/* Graphs to programs to a memory plan. */
+static tt_status plan(tt_trainer *t)
+{
+	double t0 = tt_now();
+	tt_graph *init;
+	TT_TRY(build(t, &init));
+	double t1 = tt_now();
+	TT_TRY(open_hashes(t));
+	tt_exec_options with_probe = t->o.exec;
+	if (t->hashes)
+		with_probe.probe = tt_hashes_probe(t->hashes);
+	TT_TRY(tt_exec_create(&with_probe, &t->exec));
+	TT_TRY(tt_exec_add_graph(t->exec, init));
+	TT_TRY(tt_exec_add_graph(t->exec, t->train));
+	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
+	TT_TRY(tt_exec_plan(t->exec));
+	t->startup.build = t1 - t0;
+	t->startup.jit = tt_exec_jit_seconds(t->exec);
+	t->startup.compile = tt_now() - t1 - t->startup.jit;
 	return TT_OK;
 }
 
@@ -293,22 +301,12 @@ static tt_status setup(tt_trainer *t)
 	t->step_rows = tt_step_new(t->arena, o->data.tokens_per_step / context, context);
 	t->valid_rows = tt_step_new(t->arena, TT_MAX((int64_t)1, o->eval_tokens / context), context);
 	t->batch = tt_batch_new(t->arena, TT_MAX(o->tokens_per_microbatch, o->eval_tokens));
-	double t1 = tt_now();
-	tt_graph *init;
-	TT_TRY(build(t, &init));
-	double t2 = tt_now();
-	TT_TRY(open_hashes(t));
-	tt_exec_options with_probe = o->exec;
-	if (t->hashes)
-		with_probe.probe = tt_hashes_probe(t->hashes);
-	TT_TRY(tt_exec_create(&with_probe, &t->exec));
-	TT_TRY(tt_exec_add_graph(t->exec, init));
-	TT_TRY(tt_exec_add_graph(t->exec, t->train));
-	TT_TRY(tt_exec_add_graph(t->exec, t->eval));
-	TT_TRY(tt_exec_plan(t->exec));
-	double t3 = tt_now();
+	t->startup.data = tt_now() - t0;
+	TT_TRY(plan(t));
+	t0 = tt_now();
 	TT_TRY(tt_exec_reserve(t->exec));
-	double t4 = tt_now();
+	t->startup.allocate = tt_now() - t0;
+	t0 = tt_now();
 	t->nll = TT_NEWN(t->arena, tt_slot, o->loss_chunks);
 	for (int i = 0; i < o->loss_chunks; i++)
 		TT_TRY(tt_exec_output(t->exec, TT_SEG_B, tt_arena_printf(t->arena, "loss.%d.nll", i), &t->nll[i]));
@@ -332,12 +330,11 @@ static tt_status setup(tt_trainer *t)
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 	TT_TRY(record_state(t, NULL));
-	double jit = tt_exec_jit_seconds(t->exec);
-	t->startup = (tt_startup){ .data = t1 - t0, .build = t2 - t1, .compile = t3 - t2 - jit, .jit = jit, .allocate = t4 - t3, .init = tt_now() - t4 };
+	t->startup.init = tt_now() - t0;
 	return TT_OK;
 }
 
-tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
+static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer *t), tt_trainer **out)
 {
 	tt_trainer *t = calloc(1, sizeof *t);
 	TT_ASSERT(t, "out of memory");
@@ -345,12 +342,26 @@ tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
 	t->o = *o;
 	if (!t->o.eval_tokens)
 		t->o.eval_tokens = t->o.tokens_per_microbatch;
-	tt_status s = setup(t);
+	tt_status s = prepare(t);
 	if (s != TT_OK) {
 		tt_trainer_destroy(t);
 		TT_TRY(s);
 	}
 	*out = t;
+	return TT_OK;
+}
+
+tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
+{
+	TT_TRY(create(o, setup, out));
+	return TT_OK;
+}
+
+tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out)
+{
+	tt_run_options unrecorded = *o;
+	unrecorded.record = (tt_hashes_options){ 0 }; /* which would write files */
+	TT_TRY(create(&unrecorded, plan, out));
 	return TT_OK;
 }
 
@@ -585,18 +596,23 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	} else {
 		TT_TRY(ran);
 	}
+	if (r.valid)
+		t->empty = -1;
 	if (!r.valid) {
+		if (t->empty >= 0 && ++t->empty == EMPTY_STEPS)
+			TT_FAIL(TT_ERR_USAGE, "none of the first %d steps, %lld to %lld, has a valid token: nothing can be learnt from these data (data.paths, or the labels)",
+				EMPTY_STEPS, (long long)(r.step - EMPTY_STEPS + 1), (long long)r.step);
 		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
 		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
 		if (!t->o.skip_nonfinite)
-			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, r.loss,
-				r.grad_norm, why);
+			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, tt_plain_nan(r.loss),
+				tt_plain_nan(r.grad_norm), why);
 		if (++t->skips > t->o.nonfinite_max_skips)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: skip %lld in a row, of a loss or gradient that is not finite: %s (training.nonfinite_max_skips)",
 				(long long)r.step, (long long)t->skips, why);
-		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, r.loss, r.grad_norm, why);
+		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, tt_plain_nan(r.loss), tt_plain_nan(r.grad_norm), why);
 		r.skipped = true;
 	} else {
 		t->skips = 0;
@@ -642,6 +658,8 @@ tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum,
 	if (max_rows)
 		rows = TT_MIN(rows, max_rows);
 	for (int64_t r = 0; r < rows; r += t->valid_rows->nrows) {
+		if (t->stop && *t->stop)
+			TT_FAIL(TT_ERR_STOP, "signal %d in a validation", (int)*t->stop);
 		TT_TRY(tt_data_valid(t->data, r, t->valid_rows));
 		tt_batch_fill(t->valid_rows, 0, TT_MIN(t->valid_rows->nrows, rows - r), t->batch);
 		double one;

@@ -59,7 +59,7 @@ void fuzz_one(const uint8_t *p, size_t n)
 		(void)tt_metrics_known(runs, 2, "los", &near);
 	}
 	path = fuzz_folder_file("metrics.jsonl", p + 3, n - 3);
-	FUZZ_CHECK(tt_jsonl_trim(path, 3) == TT_OK, "%s", tt_error_text());
+	FUZZ_CHECK(tt_jsonl_trim(path, 3, n % 2) == TT_OK, "%s", tt_error_text());
 	if (is_ours((const char *)p + 3, n - 3) && tt_metrics_read(a, path, metrics, TT_COUNT(metrics), &runs[0]) == TT_OK)
 		for (int64_t i = 0; i < runs[0].steps.n; i++)
 			FUZZ_CHECK(runs[0].steps.step[i] <= 3, "step %g after cutting behind step 3", runs[0].steps.step[i]);

@@ -257,7 +257,8 @@ void fuzz_seeds(void)
 {
 	static const char state[] =
 		"{\"format\":\"titan checkpoint\",\"version\":1,\"kind\":\"full\",\"step\":10,\"updates\":9,\"tokens_seen\":40960,\"skips\":1,"
-		"\"seed\":\"fedcba9876543210\",\"data\":{\"step\":10,\"context_length\":64,\"tokens_per_step\":4096,\"fingerprint\":\"8000000000000001\"},"
+		"\"seed\":\"fedcba9876543210\",\"data\":{\"step\":10,\"context_length\":64,\"tokens_per_step\":4096,\"fingerprint\":\"8000000000000001\","
+		"\"files_every\":2,\"files\":\"0123456789abcdef\"},\"unvalidated\":true,"
 		"\"schedule\":{\"warmup\":2,\"total\":1000,\"decay\":500,\"type\":\"cosine\",\"min_factor\":0.1},\"config\":\"[training]\\nsteps = 10\\n\","
 		"\"block\":4096,\"imported\":{\"w\":\"BF16\"},\"files\":{\"model.safetensors\":{\"bytes\":$B0,\"xxh3\":$S0},"
 		"\"optimizer.safetensors\":{\"bytes\":$B1,\"xxh3\":$S1},\"config.json\":{\"bytes\":$B2,\"xxh3\":$S2}}}";
@@ -273,7 +274,8 @@ void fuzz_seeds(void)
 	static const char *const words[] = {
 		FUZZ_CUT, "$B0", "$B1", "$B2", "$S0", "$S1", "$S2", "\"bytes\":", "\"xxh3\":", "\"files\":{", "\"imported\":{", "\"model.safetensors\"",
 		"\"optimizer.safetensors\"", "\"config.json\"", "\"COMPLETE\"", "\"train_state.json\"", "\"full\"", "\"model\"", "\"kind\":", "\"step\":",
-		"\"0123456789abcdef\"", "\"min_factor\":", "9223372036854775807", "-1", "1e300", "null", "\"..\"", "\"a/b\"", "step-0000001", "{\"w\":{\"dtype\":",
+		"\"0123456789abcdef\"", "\"min_factor\":", "\"files\":", "\"files_every\":", "\"unvalidated\":",
+		"9223372036854775807", "-1", "1e300", "null", "\"..\"", "\"a/b\"", "step-0000001", "{\"w\":{\"dtype\":",
 		"\"F16\"", "\"BF16\"", "\"F64\"", "\"I32\"", "\"BOOL\"", "\"shape\":[", "\"data_offsets\":[", "4096", "8192", "0",
 	};
 	for (int i = 0; i < TT_COUNT(words); i++)
