@@ -12,6 +12,7 @@ typedef struct tt_command {
 	tt_status (*run)(int argc, const char *const *argv);
 	tt_argument arguments[TT_ARGUMENTS + 1]; /* ended by a NULL name */
 	const char *examples[TT_EXAMPLES];
+	bool spaced; /* --flag value is as good as --flag=value: for flags that another program has too */
 } tt_command;
 extern const tt_command tt_commands[]; /* ended by a NULL name */
 typedef struct tt_short_flag { const char *shorthand, *key, *doc; } tt_short_flag;
@@ -34,6 +35,7 @@ tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_plot(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_diff(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_bench(int argc, const char *const *argv) TT_CHECKED;
 
 /* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */
 tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, bool *equal) TT_CHECKED;

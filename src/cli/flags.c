@@ -49,6 +49,8 @@ static tt_status check_flag(tt_arena *a, const tt_command *c, const char *flag, 
 		if (!config)
 			TT_FAIL(TT_ERR_USAGE, "titan %s has no flag %s (titan %s --help)", c->name, name, c->name);
 	}
+	if (value && !equals && next && c->spaced)
+		return TT_OK;
 	if (value && !equals && next)
 		TT_FAIL(TT_ERR_USAGE, "%s %s: a value stands behind an equals sign: write %s=%s", name, next, name, next);
 	if (value && !equals)
