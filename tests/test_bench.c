@@ -150,6 +150,8 @@ static void messages(tt_test *t)
 	}
 	TT_CHECK(t, strstr(bench(t, "train --preset=debug --steps=1", 0), "| debug | bf16 | titan.c"));
 	TT_CHECK(t, strstr(bench(t, "passes --preset=debug --steps=1", 0), "planned memory"));
+	const char *text = bench(t, "passes --preset=debug --steps=1 --training.loss_chunks=2 --training.tokens_per_microbatch=512", 0);
+	TT_CHECK_MSG(t, strstr(text, "| `--training.loss_chunks=2` |") && strstr(text, "| `--training.tokens_per_microbatch=512` |"), "%s", text);
 }
 
 /* ---- in this process: a shape, a length ------------------------------------------------------------------------------------------------------------ */

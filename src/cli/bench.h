@@ -103,7 +103,7 @@ typedef struct tt_bench_options {
 	const char *preset;
 	tt_dtype dtype;
 	int64_t steps;
-	int nflags;     /* config flags beyond the preset's */
+	int nflags;     /* config flags above the preset's: train: all together; passes: each is compared with the preset */
 	const char *const *flags;
 	int runs;       /* startup: processes per preset; 0: 10 */
 } tt_bench_options;

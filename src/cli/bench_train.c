@@ -80,19 +80,17 @@ void tt_bench_preset_flags(tt_arena *a, const tt_bench_preset *p, tt_dtype dt, i
 	*n = k;
 }
 
-/* Config flags of a bench: the preset's, the user's, and one more (NULL: none). The last of a key wins. */
-static tt_status run_options(tt_arena *a, const tt_bench_preset *p, const tt_bench_options *o, const char *extra, tt_run_options *out)
+/* The preset, and flags above it. */
+static tt_status run_options(tt_arena *a, const tt_bench_preset *p, const tt_bench_options *o, const char *const *flags, int nflags, tt_run_options *out)
 {
 	const char **base, **all;
 	int n, k = 0;
 	tt_bench_preset_flags(a, p, o->dtype, o->steps + WARM_UP, o->threads, &base, &n);
-	all = TT_NEWN(a, const char *, n + o->nflags + 1);
+	all = TT_NEWN(a, const char *, n + nflags);
 	for (int i = 0; i < n; i++)
 		all[k++] = base[i];
-	for (int i = 0; i < o->nflags; i++)
-		all[k++] = o->flags[i];
-	if (extra)
-		all[k++] = extra;
+	for (int i = 0; i < nflags; i++)
+		all[k++] = flags[i];
 	tt_config *cfg;
 	TT_TRY(tt_cli_config(a, k, all, NULL, &cfg));
 	return tt_run_options_from_config(a, cfg, out);
@@ -191,7 +189,7 @@ tt_status tt_bench_train(tt_arena *a, const tt_bench_options *o, json_t **out)
 	tt_run_options run;
 	tt_trainer *t;
 	TT_TRY(tt_bench_preset_find(o->preset, &p));
-	TT_TRY(run_options(a, p, o, NULL, &run));
+	TT_TRY(run_options(a, p, o, o->flags, o->nflags, &run));
 	TT_TRY(tt_trainer_create(&run, &t));
 	tt_status s = steps(t, p, &run, o, out);
 	tt_trainer_destroy(t);
@@ -214,12 +212,15 @@ static int candidates(tt_arena *a, const char *out[], int cap)
 	return n;
 }
 
+/* The user's flags, each by itself; without any, all candidates. */
 static int variants(tt_arena *a, const tt_bench_preset *p, const tt_bench_options *o, const char *out[], int cap)
 {
 	tt_run_options run;
 	int n = 0;
-	for (int i = 0, all = candidates(a, out, cap); i < all; i++)
-		if (run_options(a, p, o, out[i], &run) == TT_OK)
+	for (int i = 0; i < o->nflags && n < cap; i++)
+		out[n++] = o->flags[i];
+	for (int i = 0, all = n ? 0 : candidates(a, out, cap); i < all; i++)
+		if (run_options(a, p, o, &out[i], 1, &run) == TT_OK)
 			out[n++] = out[i];
 	return n;
 }
@@ -230,7 +231,7 @@ static tt_status open_contestant(tt_arena *a, const tt_bench_preset *p, const tt
 {
 	tt_run_options run;
 	contestant c = { .seconds = TT_NEWN(a, double, o->steps) };
-	TT_TRY(run_options(a, p, o, flag, &run));
+	TT_TRY(run_options(a, p, o, &flag, flag != NULL, &run));
 	TT_TRY(tt_trainer_create(&run, &c.t));
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		c.planned += tt_exec_planned(tt_trainer_exec(c.t), i);

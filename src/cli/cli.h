@@ -12,7 +12,6 @@ typedef struct tt_command {
 	tt_status (*run)(int argc, const char *const *argv);
 	tt_argument arguments[TT_ARGUMENTS + 1]; /* ended by a NULL name */
 	const char *examples[TT_EXAMPLES];
-	bool spaced; /* --flag value is as good as --flag=value: for flags that another program has too */
 } tt_command;
 extern const tt_command tt_commands[]; /* ended by a NULL name */
 typedef struct tt_short_flag { const char *shorthand, *key, *doc; } tt_short_flag;

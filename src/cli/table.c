@@ -43,7 +43,7 @@ const tt_command tt_commands[] = {
 	{ "bench",
 	  "titan bench train [--preset=dense-20m|dense-100m|debug] [--dtype=bf16|f32] [--steps=N] [--threads=N] [--json] [FLAGS] | gemm [--quick] | attention [--quick] | "
 	  "startup [--runs=N] | passes [FLAGS] | report DIR",
-	  "measure this machine's speed: training steps, matrix products, attention, start-up, what optional passes bring; join results (docs/bench.md)", tt_cmd_bench,
+	  "measure this machine's speed: training steps, matrix products, attention, start-up, what optional passes (or any flags) bring; join results (docs/bench.md)", tt_cmd_bench,
 	  { { "DIR", "report: the folder of results that `make bench` made" },
 	    { "--preset=dense-20m|dense-100m|debug", "train, passes: the model; dense-20m if not given" },
 	    { "--dtype=bf16|f32", "train, passes: of weights in use and activations; bf16 if not given" },
@@ -52,7 +52,7 @@ const tt_command tt_commands[] = {
 	    { "--quick", "gemm, attention: a few shapes" },
 	    { "--runs=N", "startup: processes of each kind; 10 if not given" },
 	    { "--json", "print JSON" } },
-	  { "titan bench train --preset dense-100m --dtype f32", "titan bench gemm --json" }, .spaced = true },
+	  { "titan bench train --preset dense-100m --dtype f32", "titan bench gemm --json" } },
 	{ "ops", "titan ops", "print the op table", tt_cmd_ops, { { 0 } }, { "titan ops", "titan ops | grep attention" } },
 	{ 0 },
 };
