@@ -8,7 +8,6 @@
  *   plain  operands as rows
  * Both sides have their operands in memory of huge pages, and the same number of threads.
  */
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,6 +20,8 @@
 #if DNNL_VERSION_MAJOR != 2
 #error "written for the C interface of oneDNN 2"
 #endif
+
+void omp_set_num_threads(int n); /* of the library's runtime; not from omp.h, which clang may lack */
 
 #define DNN(call)                                                                                                      \
 	do {                                                                                                           \

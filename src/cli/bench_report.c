@@ -73,10 +73,11 @@ static double peak_of(const json_t *j, const json_t *row)
 static void peaks_line(const json_t *j, tt_buf *b)
 {
 	const char *key;
-	json_t *v;
+	json_t *peaks = json_object_get(j, "peak_gflops"), *v;
 	tt_buf_printf(b, "%s, %.0f threads. Measured peak, GFLOP/s:", str(j, "peer"), num(j, "threads"));
-	json_object_foreach(json_object_get(j, "peak_gflops"), key, v)
+	json_object_foreach(peaks, key, v) {
 		tt_buf_printf(b, " %s %.0f", key, json_number_value(v));
+	}
 	tt_buf_str(b, ".\n\n");
 }
 
@@ -285,21 +286,23 @@ void tt_bench_md_startup(const json_t *j, tt_buf *b)
 {
 	const json_t *rows = json_object_get(j, "rows"), *r;
 	const char *part;
-	json_t *v;
+	json_t *parts = json_object_get(json_array_get(rows, 0), "parts"), *v;
 	size_t i;
 	tt_buf_str(b, "Milliseconds from fork to the first instruction of step 1, median of processes of their own.\n\n| preset | all | least |");
-	json_object_foreach(json_object_get(json_array_get(rows, 0), "parts"), part, v)
+	json_object_foreach(parts, part, v) {
 		tt_buf_printf(b, " %s |", part);
+	}
 	tt_buf_str(b, " |\n|---|--:|--:|");
-	for (i = 0; i < json_object_size(json_object_get(json_array_get(rows, 0), "parts")); i++)
+	for (i = 0; i < json_object_size(parts); i++)
 		tt_buf_str(b, "--:|");
 	tt_buf_str(b, "---|\n");
 	json_array_foreach(rows, i, r) {
 		tt_buf_printf(b, "| %s |", str(r, "preset"));
 		cell(b, "%.1f", 1e3 * num(r, "median_s"));
 		cell(b, "%.1f", 1e3 * num(r, "least_s"));
-		json_object_foreach(json_object_get(json_array_get(rows, 0), "parts"), part, v)
+		json_object_foreach(parts, part, v) {
 			cell(b, "%.1f", 1e3 * num(json_object_get(r, "parts"), part));
+		}
 		noisy_cell(b, r);
 	}
 }

@@ -93,10 +93,10 @@ static tt_status read_parts(tt_arena *a, const char *folder, sample *s)
 	const char *path = tt_arena_printf(a, "%s/metrics.jsonl", folder);
 	TT_TRY(tt_file_read(a, path, &text, &n));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		json_t *j = json_loads(line, 0, NULL), *v;
+		json_t *j = json_loads(line, 0, NULL), *extra = json_object_get(j, "extra"), *v;
 		const char *event = json_string_value(json_object_get(j, "event")), *key;
 		if (event && !strcmp(event, "start"))
-			json_object_foreach(json_object_get(j, "extra"), key, v)
+			json_object_foreach(extra, key, v)
 				if (json_is_number(v) && s->n < PARTS - 1) {
 					snprintf(s->part[s->n].name, sizeof s->part[0].name, "%s", key);
 					s->part[s->n++].seconds = json_number_value(v);
