@@ -39,6 +39,8 @@ enum {
 	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
 	CHUNK_F32 = 1024,   /* contraction of one call, so that 64 columns of a panel take 256 KiB */
 	CHUNK_BF16 = 2048,
+	CHUNK_WIDENED = 256,
+	CHUNK_FEW = 64,     /* where lines are few, weights are widened into the first cache for one call */
 	WIDENED = 393216,   /* most elements of X that a task widens at once, above SUB lines */
 };
 
@@ -156,6 +158,7 @@ typedef struct forward {
 	int nseg; /* 1 or SEGMENTS */
 	int nspans;
 	span *spans;
+	int64_t chunk; /* most of the contraction in a span */
 	int64_t block; /* most lines of a task */
 	int64_t lane_bytes;
 } forward;
@@ -163,7 +166,8 @@ typedef struct forward {
 /* What a task works with. */
 typedef struct forward_lane {
 	float *tiles;     /* [SEGMENTS][SUB][64] */
-	float *w;         /* widened: a panel, [k][64] */
+	float *w;         /* widened: a panel, [k][64], or a span of it at a time if `once` */
+	bool once;        /* a panel is used for one run of lines */
 	const uint8_t *x; /* the task's lines as the tiles read them, from line m0 */
 	int64_t m0;
 } forward_lane;
@@ -228,6 +232,7 @@ static forward forward_of(const tt_kernel_case *c, level at)
 {
 	forward f = {.k = c->in[0]->dim[1].n, .n = c->in[1]->dim[is_dx(c) ? 1 : 0].n, .form = form_of(c, at)};
 	f.threads = TT_MAX(c->threads, 1);
+	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
 	f.block = BLOCK;
 	f.lane_bytes = SEGMENTS * SUB * WIDE * (int64_t)sizeof(float);
 	if (f.form.widened) {
@@ -258,7 +263,7 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, co
 	const tt_ints *s = dx ? NULL : &((const tt_attr_linear *)c->attr)->segments;
 	int nseg = f->nseg = s && s->n ? SEGMENTS : 1;
 	const int64_t *edge = nseg == SEGMENTS ? s->v : whole;
-	int64_t most = f->form.chunk, pair = f->form.pair, nspans = 0, cap = 0;
+	int64_t most = f->chunk, pair = f->form.pair, nspans = 0, cap = 0;
 	for (int i = 0; i < nseg; i++) {
 		/* Equal chunks, in whole pairs; an empty segment is one empty span. */
 		int64_t units = (edge[i + 1] - edge[i]) / pair, cuts = TT_MAX(1, tt_ceil_div(units * pair, most));
@@ -303,16 +308,13 @@ static WIDER void widen_along(const tt_bf16 *restrict from, int64_t n, float *re
 /* n lines of pairs [n][64][2] as [2n][64] floats: a line of odd ones, then one of even ones. */
 static WIDER void widen_panel(const tt_bf16 *restrict from, int64_t n, float *restrict to)
 {
-	for (int64_t i = 0; i < n; i++, from += 2 * WIDE, to += 2 * WIDE) {
-		uint32_t pair[WIDE], odd[WIDE], even[WIDE];
-		memcpy(pair, from, sizeof pair);
-		for (int j = 0; j < WIDE; j++) {
-			odd[j] = pair[j] & 0xffff0000u;
-			even[j] = pair[j] << 16;
+	const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+	for (int64_t i = 0; i < n; i++, from += 2 * WIDE, to += 2 * WIDE)
+		for (int j = 0; j < WIDE; j += 8) {
+			__m256i pairs = _mm256_loadu_si256((const __m256i *)(from + 2 * j));
+			_mm256_storeu_si256((__m256i *)(to + j), _mm256_and_si256(pairs, high));
+			_mm256_storeu_si256((__m256i *)(to + WIDE + j), _mm256_slli_epi32(pairs, 16));
 		}
-		memcpy(to, odd, sizeof odd);
-		memcpy(to + WIDE, even, sizeof even);
-	}
 }
 
 static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *restrict b)
@@ -390,7 +392,7 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 		const uint8_t *panel_w = w + p->k0 * WIDE * m->from, *line_x = x + p->k0 * m->to;
 		if (m->widened) {
 			/* The task's first lines widen the panel, just ahead of its use. */
-			float *wide = own->w + p->k0 * WIDE;
+			float *wide = own->w + (own->once ? 0 : p->k0 * WIDE);
 			if (m0 == own->m0)
 				widen_panel((const tt_bf16 *)panel_w, p->n / 2, wide);
 			panel_w = (const uint8_t *)wide;
@@ -418,6 +420,7 @@ static void forward_task(void *ctx, int64_t task, int lane)
 	forward_lane own = {.tiles = (float *)(g->scratch + lane * f->lane_bytes), .x = g->x + m0 * f->k * f->form.from, .m0 = m0};
 	if (f->form.widened) {
 		own.w = own.tiles + SEGMENTS * SUB * WIDE;
+		own.once = m1 - m0 <= SUB;
 		float *x = own.w + WIDE * f->k;
 		widen_along((const tt_bf16 *)own.x, (m1 - m0) * f->k / 2, x);
 		own.x = (const uint8_t *)x;
@@ -569,13 +572,10 @@ static WIDER void interleave(const tt_bf16 *restrict a, const tt_bf16 *restrict 
 /* As two lines of floats, the odd token's first. */
 static WIDER void widen_two(const tt_bf16 *restrict a, const tt_bf16 *restrict b, float *restrict to)
 {
-	uint32_t odd[WIDE], even[WIDE];
 	for (int j = 0; j < WIDE; j++) {
-		odd[j] = (uint32_t)b[j] << 16;
-		even[j] = (uint32_t)a[j] << 16;
+		to[j] = tt_bf16_to_f32(b[j]);
+		to[j + WIDE] = tt_bf16_to_f32(a[j]);
 	}
-	memcpy(to, odd, sizeof odd);
-	memcpy(to + WIDE, even, sizeof even);
 }
 
 #define DEFINE_PACK_X(name, dst, two)                                                                                  \
