@@ -2,7 +2,7 @@
  * VDPBF16PS), then includes this. Makes tt_attention_DTYPE_SET and tt_attention_bwd_DTYPE_SET. */
 #include "kernels/attention_fast.h"
 
-#ifndef TT_NO_X86
+#if defined(AF_SET) && !defined(TT_NO_X86)
 
 #include <immintrin.h>
 
