@@ -78,7 +78,12 @@ export VERSION SO_MAJOR prefix bindir libdir includedir pkgconfigdir mandir docd
 
 # ---- targets -----------------------------------------------------------------------------------------------------
 
-.PHONY: all lib install uninstall demo test proof lint deps clean help objects syntax print-bin
+# Benchmarks against the peers that are there (docs/bench.md). Only this target looks for them.
+BENCH_PYTHON ?= python3
+BENCH_QUICK ?=
+export BENCH_PYTHON BENCH_QUICK
+
+.PHONY: all lib install uninstall demo test proof bench lint deps clean help objects syntax print-bin
 .DELETE_ON_ERROR:
 
 # The build is a make of its own, started once the packages are there; it uses all cores unless -j was given.
@@ -109,6 +114,12 @@ test: all
 proof: all
 	$(BIN)/titan-test --tier=proof
 
+bench: deps
+	@$(BUILD) $(BIN)/titan
+	@if printf '#include <oneapi/dnnl/dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n#error\n#endif\n' | $(CC) -E - >/dev/null 2>&1; then \
+		$(BUILD) $(BIN)/bench/onednn_gemm; else rm -f $(BIN)/bench/onednn_gemm; fi
+	@BENCH_ONEDNN=$(BIN)/bench/onednn_gemm bench/run.sh $(BIN)/titan $(BIN)/bench
+
 # gcc compiles everything with optimization, since some of its warnings need it; for clang the front end is enough.
 # cppcheck: tensor memory is bytes that hold floats, log(0) is a value here, gcc finds dangling pointers better, and cppcheck
 # 2.10 loses its way in compound literals.
@@ -134,6 +145,7 @@ help:
 	@echo "make all     build $(BIN)/titan and $(BIN)/titan-test"
 	@echo "make demo    train a small model on the C headers of this machine"
 	@echo "make test    the quick tests           make proof   every test, however long"
+	@echo "make bench   speed, against PyTorch and oneDNN where they are (docs/bench.md): build/bench/bench.md; BENCH_QUICK=1 BENCH_PYTHON=python3"
 	@echo "make lint    both compilers without a warning, and tools/check.sh"
 	@echo "make lib     build libtitan.a and libtitan.so (include/titan.h)"
 	@echo "make install, uninstall       DESTDIR= prefix= bindir= libdir= includedir= mandir= pkgconfigdir= docdir="
@@ -156,6 +168,11 @@ $(BIN)/titan-test: $(TEST_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
 	@echo "link  $@"
 	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS)
+
+$(BIN)/bench/onednn_gemm: $(OBJ)/bench/onednn_gemm.o $(LIB_OBJ)
+	@mkdir -p $(@D)
+	@echo "link  $@"
+	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS) -ldnnl -lgomp
 
 # Both libraries show titan_* and nothing else: the static one by joining its objects and making all other names local.
 $(BIN)/libtitan.a: $(API_OBJ)
@@ -200,4 +217,4 @@ endef
 $(foreach s,$(SETS),$(eval $(call KERNEL_RULE,$s)))
 
 include tests/fuzz/fuzz.mk
--include $(patsubst %.o,%.d,$(SRC_OBJ) $(KERNEL_OBJ) $(TEST_OBJ))
+-include $(patsubst %.o,%.d,$(SRC_OBJ) $(KERNEL_OBJ) $(TEST_OBJ)) $(OBJ)/bench/onednn_gemm.d

@@ -34,6 +34,7 @@ tt_status tt_cmd_ops(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_plot(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_diff(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_bench(int argc, const char *const *argv) TT_CHECKED;
 
 /* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */
 tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, bool *equal) TT_CHECKED;

@@ -15,6 +15,9 @@ static bool is_value(const char *flag, const char *next)
 	return n < 5 || strcmp(next + n - 5, ".toml") != 0;
 }
 
+/* A bench takes its flags as its peer does (bench/peers/torch_train.py): --flag value is as good as --flag=value. */
+static bool spaced(const tt_command *c) { return c->run == tt_cmd_bench; }
+
 /* `next` is what stands behind the flag on the line, NULL at its end. */
 static tt_status check_flag(tt_arena *a, const tt_command *c, const char *flag, const char *next)
 {
@@ -49,6 +52,8 @@ static tt_status check_flag(tt_arena *a, const tt_command *c, const char *flag, 
 		if (!config)
 			TT_FAIL(TT_ERR_USAGE, "titan %s has no flag %s (titan %s --help)", c->name, name, c->name);
 	}
+	if (value && !equals && next && spaced(c))
+		return TT_OK;
 	if (value && !equals && next)
 		TT_FAIL(TT_ERR_USAGE, "%s %s: a value stands behind an equals sign: write %s=%s", name, next, name, next);
 	if (value && !equals)

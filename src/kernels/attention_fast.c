@@ -35,19 +35,11 @@ static size_t scratch(const tt_kernel_case *c)
 	       (size_t)TT_MAX(c->threads, 1) * af_lane_scratch(a);
 }
 
-const tt_override tt_overrides_attention[] = {
-	{"attention", "attention bf16 avx512_bf16", TT_ISA_AVX512_BF16, accepts_bf16, NULL, scratch, NULL, tt_attention_bf16},
-	{"attention", "attention f32 avx512", TT_ISA_AVX512, accepts_f32, NULL, scratch, NULL, tt_attention_f32_avx512},
-	{"attention", "attention bf16 avx512", TT_ISA_AVX512, accepts_bf16, NULL, scratch, NULL, tt_attention_bf16_avx512},
-	{"attention", "attention f32 avx2", TT_ISA_AVX2, accepts_f32, NULL, scratch, NULL, tt_attention_f32_avx2},
-	{"attention", "attention bf16 avx2", TT_ISA_AVX2, accepts_bf16, NULL, scratch, NULL, tt_attention_bf16_avx2},
-	{"attention_bwd", "attention_bwd bf16 avx512_bf16", TT_ISA_AVX512_BF16, accepts_bf16, NULL, scratch, NULL, tt_attention_bwd_bf16},
-	{"attention_bwd", "attention_bwd f32 avx512", TT_ISA_AVX512, accepts_f32, NULL, scratch, NULL, tt_attention_bwd_f32_avx512},
-	{"attention_bwd", "attention_bwd bf16 avx512", TT_ISA_AVX512, accepts_bf16, NULL, scratch, NULL, tt_attention_bwd_bf16_avx512},
-	{"attention_bwd", "attention_bwd f32 avx2", TT_ISA_AVX2, accepts_f32, NULL, scratch, NULL, tt_attention_bwd_f32_avx2},
-	{"attention_bwd", "attention_bwd bf16 avx2", TT_ISA_AVX2, accepts_bf16, NULL, scratch, NULL, tt_attention_bwd_bf16_avx2},
-	{0},
-};
+#define FORWARD(dt, set, isa) {"attention", "attention " #dt " " #set, isa, accepts_##dt, NULL, scratch, NULL, tt_attention_##dt##_##set},
+#define BACKWARD(dt, set, isa)                                                                                         \
+	{"attention_bwd", "attention_bwd " #dt " " #set, isa, accepts_##dt, NULL, scratch, NULL, tt_attention_bwd_##dt##_##set},
+
+const tt_override tt_overrides_attention[] = {AF_VARIANTS(FORWARD) AF_VARIANTS(BACKWARD){0}};
 
 #else
 

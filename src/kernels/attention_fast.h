@@ -2,7 +2,7 @@
  * comments are the contract; this family has the same chains in registers.
  *
  *   attention_fast.c         the rows of the override table: what is accepted, how much scratch
- *   attention_fast_ISA.c     one instruction set each: a target and the variants that it makes of
+ *   attention_fast_SET.c     one instruction set each: a target, and what attention_fast_set.h makes for it
  *   attention_fast_vec.h     vectors of 16 floats, words, exp
  *   attention_fast_tile.h    the matrix tile and packing
  *   attention_fast_fwd.h, attention_fast_bwd.h
@@ -218,8 +218,14 @@ static inline af_bwd_job af_bwd_job_of(const tt_call *c)
 	return g;
 }
 
-tt_kernel_fn tt_attention_f32_avx2, tt_attention_f32_avx512, tt_attention_bf16_avx2, tt_attention_bf16_avx512, tt_attention_bf16;
-tt_kernel_fn tt_attention_bwd_f32_avx2, tt_attention_bwd_f32_avx512, tt_attention_bwd_bf16_avx2, tt_attention_bwd_bf16_avx512,
-	tt_attention_bwd_bf16;
+/* What there is, best instruction set first: dtype, set, what it needs. */
+#define AF_VARIANTS(X)                                                                                                 \
+	X(bf16, avx512_bf16, TT_ISA_AVX512_BF16)                                                                       \
+	X(f32, avx512, TT_ISA_AVX512)                                                                                  \
+	X(bf16, avx512, TT_ISA_AVX512)                                                                                 \
+	X(f32, avx2, TT_ISA_AVX2)                                                                                      \
+	X(bf16, avx2, TT_ISA_AVX2)
+#define AF_DECLARE(dt, set, isa) tt_kernel_fn tt_attention_##dt##_##set, tt_attention_bwd_##dt##_##set;
+AF_VARIANTS(AF_DECLARE)
 
 #endif

@@ -1,45 +1,6 @@
 /* Attention on AVX2: f32, and bf16 widened to f32. */
-#include "kernels/attention_fast.h"
-
-#ifndef TT_NO_X86
-
-#include <immintrin.h>
-
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-
+#define AF_SET avx2
+#define AF_TARGET "avx2,fma"
 #define AF_AVX512 0
-#include "kernels/attention_fast_vec.h"
-
-#define AF_KIND AF_F32
-#define AF_NAME(x) x##_f32
-#include "kernels/attention_fast_tile.h"
-#include "kernels/attention_fast_fwd.h"
-#include "kernels/attention_fast_bwd.h"
-#undef AF_KIND
-#undef AF_NAME
-
-#define AF_KIND AF_WIDENED
-#define AF_NAME(x) x##_bf16
-#include "kernels/attention_fast_tile.h"
-#include "kernels/attention_fast_fwd.h"
-#include "kernels/attention_fast_bwd.h"
-#undef AF_KIND
-#undef AF_NAME
-
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-
-void tt_attention_f32_avx2(const tt_call *c) { fwd_f32(c); }
-void tt_attention_bf16_avx2(const tt_call *c) { fwd_bf16(c); }
-void tt_attention_bwd_f32_avx2(const tt_call *c) { bwd_f32(c); }
-void tt_attention_bwd_bf16_avx2(const tt_call *c) { bwd_bf16(c); }
-
-#endif
+#define AF_DOT 0
+#include "kernels/attention_fast_set.h"

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats for attention_fast_ISA.c: one zmm, or two ymm. AF_AVX512 says which; AF_NATIVE adds VDPBF16PS.
+/* Vectors of 16 floats for attention_fast_SET.c: one zmm, or two ymm. AF_AVX512 says which.
  * Everything here is per element the operation of the reference, and inlined into the target of the including file. */
 #ifndef TT_KERNELS_ATTENTION_FAST_VEC_H
 #define TT_KERNELS_ATTENTION_FAST_VEC_H
@@ -191,7 +191,7 @@ AF_INLINE void v_store_bf16(void *p, vec x)
 /* exp_f32 of math.h, operation by operation. */
 AF_INLINE __m256 half_exp(__m256 x)
 {
-	const __m256 magic = _mm256_set1_ps(0x1.8p23f);
+	const __m256 magic = _mm256_set1_ps(0x1.8p23f + 254.0f);
 	x = _mm256_min_ps(_mm256_set1_ps(89.0f), _mm256_max_ps(_mm256_set1_ps(-104.0f), x));
 	const __m256 t = _mm256_fmadd_ps(x, _mm256_set1_ps(0x1.715476p+0f), magic), n = _mm256_sub_ps(t, magic);
 	__m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0x1.62e430p-1f), x);
@@ -202,11 +202,9 @@ AF_INLINE __m256 half_exp(__m256 x)
 	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.16666520631773323f));
 	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.4999999344783835f));
 	const __m256 y = _mm256_add_ps(_mm256_set1_ps(1.0f), _mm256_fmadd_ps(_mm256_mul_ps(r, r), p, r));
-	const __m256i k = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(magic)), half = _mm256_srai_epi32(k, 1);
-	const __m256i one = _mm256_set1_epi32(127);
-	const __m256 s0 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23));
-	const __m256 s1 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(k, half), one), 23));
-	return _mm256_mul_ps(_mm256_mul_ps(y, s0), s1);
+	const __m256i k = _mm256_castps_si256(t), half = _mm256_and_si256(_mm256_slli_epi32(k, 22), _mm256_set1_epi32(0xff << 23));
+	const __m256i rest = _mm256_sub_epi32(_mm256_slli_epi32(k, 23), half);
+	return _mm256_mul_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(half)), _mm256_castsi256_ps(rest));
 }
 AF_INLINE vec v_exp(vec x, bool may_be_large)
 {

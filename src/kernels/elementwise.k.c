@@ -10,8 +10,8 @@ static void round_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *in = &c->in[0], *out = &c->out[0];
 	int64_t width = arg_width(in);
-	real buf[SPAN], tmp[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width) {
+	real buf[PIECE], tmp[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
 		const real *x = span_load(buf, in, line, at, n);
 		real *y = span_out(tmp, out, line, at);
 		INPLACE_LOOP
@@ -29,8 +29,8 @@ static void round_exact_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *in = &c->in[0], *out = &c->out[0];
 	int64_t width = arg_width(in);
-	real tmp[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width) {
+	real tmp[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
 		exact_line_round(tmp, exact_line_at(in, line, at), n);
 		span_store(out, line, at, tmp, n);
 	}
@@ -44,8 +44,8 @@ static void cast_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *in = &c->in[0], *out = &c->out[0];
 	int64_t width = arg_width(in);
-	real buf[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width)
+	real buf[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width)
 		span_store(out, line, at, span_load(buf, in, line, at, n), n);
 }
 static void cast(const tt_call *c) { tt_lines(c, arg_lines(&c->in[0]), lines_block(arg_width(&c->in[0])), cast_lines); }
@@ -57,8 +57,8 @@ static void add_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *out = &c->out[0];
 	int64_t width = arg_width(out);
-	real abuf[SPAN], bbuf[SPAN], tmp[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width) {
+	real abuf[PIECE], bbuf[PIECE], tmp[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
 		const real *a = span_load(abuf, &c->in[0], line, at, n), *b = span_load(bbuf, &c->in[1], line, at, n);
 		real *y = span_out(tmp, out, line, at);
 		INPLACE_LOOP
@@ -76,7 +76,7 @@ static void add_acc_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *out = &c->out[0];
 	int64_t width = arg_width(out);
-	FOR_SPANS(line, at, n, begin, end, width)
+	FOR_PIECES(line, at, n, begin, end, width)
 		if (!exact_line_sum(exact_line_at(out, line, at), exact_line_at(&c->in[0], line, at),
 				exact_line_at(&c->in[1], line, at), n))
 			exact_raise(c);
@@ -158,10 +158,10 @@ static void broadcast(const tt_call *c)
 {
 	const tt_arg *out = &c->out[0];
 	int64_t width = arg_width(out);
-	real s = scalar_load(&c->in[0], 0, 0), tmp[SPAN];
-	for (int64_t i = 0; i < SPAN; i++)
+	real s = scalar_load(&c->in[0], 0, 0), tmp[PIECE];
+	for (int64_t i = 0; i < PIECE; i++)
 		tmp[i] = s;
-	FOR_SPANS(line, at, n, 0, arg_lines(out), width)
+	FOR_PIECES(line, at, n, 0, arg_lines(out), width)
 		span_store(out, line, at, tmp, n);
 }
 
@@ -172,8 +172,8 @@ static void silu_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	const tt_arg *out = &c->out[0];
 	int64_t width = arg_width(out);
-	real gbuf[SPAN], ubuf[SPAN], tmp[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width) {
+	real gbuf[PIECE], ubuf[PIECE], tmp[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
 		const real *g = span_load(gbuf, &c->in[0], line, at, n), *u = span_load(ubuf, &c->in[1], line, at, n);
 		real *y = span_out(tmp, out, line, at);
 		INPLACE_LOOP
@@ -191,8 +191,8 @@ static void silu_mul(const tt_call *c)
 static void silu_bwd_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	int64_t width = arg_width(&c->out[0]);
-	real gbuf[SPAN], ubuf[SPAN], dybuf[SPAN], dg[SPAN], du[SPAN];
-	FOR_SPANS(line, at, n, begin, end, width) {
+	real gbuf[PIECE], ubuf[PIECE], dybuf[PIECE], dg[PIECE], du[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
 		const real *g = span_load(gbuf, &c->in[0], line, at, n), *u = span_load(ubuf, &c->in[1], line, at, n);
 		const real *dy = span_load(dybuf, &c->in[2], line, at, n);
 		for (int64_t i = 0; i < n; i++) {

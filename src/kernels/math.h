@@ -40,12 +40,12 @@ static inline double f64_from_bits(uint64_t b)
 
 /* e^x = 2^k e^r, r = x - k ln 2 in [-ln2/2, ln2/2], ln 2 in two parts (Cody and Waite); e^r = 1 + r + r^2 P(r), P of degree
  * 4, minimax for the relative error of e^r: 2^-28.3. Outside [-104, 89] the result is 0 or infinity. 2^k is applied in two
- * factors, so that a subnormal result is rounded once and the greatest results do not overflow early. */
+ * factors, so that a subnormal result is rounded once and the greatest results do not overflow early: 2^h and 2^(k-h), h = k/2 down.
+ * The range is tested last, since a compiler that sees constants go into the polynomial makes two of it. */
 static inline float exp_f32(float x)
 {
-	const float magic = 0x1.8p23f; /* adding it rounds to an integer, which then stands in the low bits */
-	x = x < -104.0f ? -104.0f : x; /* NaN stays: it compares false */
-	x = x > 89.0f ? 89.0f : x;
+	/* Adding it rounds to an integer, which then stands in the low bits, both exponents' bias of 127 on it already. */
+	const float magic = 0x1.8p23f + 254.0f;
 	float t = fma_f32(x, 0x1.715476p+0f, magic), n = t - magic;
 	float r = fma_f32(n, -0x1.62e430p-1f, x);
 	r = fma_f32(n, 0x1.05c610p-29f, r);
@@ -55,8 +55,10 @@ static inline float exp_f32(float x)
 	p = fma_f32(p, r, 0.16666520631773323f);
 	p = fma_f32(p, r, 0.4999999344783835f);
 	float y = 1.0f + fma_f32(r * r, p, r);
-	int32_t k = (int32_t)(f32_bits(t) - f32_bits(magic)), half = k >> 1;
-	return y * f32_from_bits((uint32_t)(half + 127) << 23) * f32_from_bits((uint32_t)(k - half + 127) << 23);
+	uint32_t k = f32_bits(t), half = k << 22 & 0xff800000u, rest = (k << 23) - half; /* as exponents */
+	y = y * f32_from_bits(half) * f32_from_bits(rest);
+	y = x < -104.0f ? 0.0f : y; /* NaN stays: it compares false */
+	return x > 89.0f ? __builtin_inff() : y;
 }
 
 /* The same in double: ln 2 with a high part of 32 bits, so that k times it is exact without an fma; Taylor's series to

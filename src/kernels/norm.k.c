@@ -11,16 +11,20 @@ static void rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
 	const tt_arg *x_td = &c->in[0], *w_d = &c->in[1], *y_td = &c->out[0];
 	int64_t width = arg_width(x_td);
 	real eps = (real)attr->eps, xbuf[SPAN], wbuf[SPAN], tmp[SPAN];
+	const real *x = NULL, *w = NULL; /* a line that is one span is loaded once */
 	for (int64_t t = begin; t < end; t++) {
 		lanes sum = {{0}};
 		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *x = span_load(xbuf, x_td, line, at, n);
+			x = span_load(xbuf, x_td, line, at, n);
 			lanes_add_products(&sum, x, x, n);
 		}
 		real rstd = real_rsqrt(lanes_join(&sum) / (real)width + eps);
 		scalar_store(&c->out[1], 0, t, rstd);
 		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *x = span_load(xbuf, x_td, line, at, n), *w = span_load(wbuf, w_d, 0, at, n);
+			if (width > SPAN)
+				x = span_load(xbuf, x_td, line, at, n);
+			if (width > SPAN || !w)
+				w = span_load(wbuf, w_d, 0, at, n);
 			real *y = span_out(tmp, y_td, line, at);
 			INPLACE_LOOP
 			for (int64_t i = 0; i < n; i++)
@@ -41,18 +45,24 @@ static void rms_norm_dx_lines(const tt_call *c, int64_t begin, int64_t end)
 	const tt_arg *dy_td = &c->in[0], *x_td = &c->in[1], *w_d = &c->in[2], *dx_td = &c->out[0];
 	int64_t width = arg_width(x_td);
 	real dybuf[SPAN], xbuf[SPAN], wbuf[SPAN], tmp[SPAN];
+	const real *dy = NULL, *x = NULL, *w = NULL; /* a line that is one span is loaded once */
 	for (int64_t t = begin; t < end; t++) {
 		real rstd = scalar_load(&c->in[3], 0, t);
 		lanes sum = {{0}};
 		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *restrict dy = span_load(dybuf, dy_td, line, at, n), *restrict x = span_load(xbuf, x_td, line, at, n);
-			const real *restrict w = span_load(wbuf, w_d, 0, at, n);
+			dy = span_load(dybuf, dy_td, line, at, n);
+			x = span_load(xbuf, x_td, line, at, n);
+			if (width > SPAN || !w)
+				w = span_load(wbuf, w_d, 0, at, n);
 			LANES_ADD(&sum, n, dy[i] * w[i] * x[i]);
 		}
 		real s = lanes_join(&sum) * (rstd * rstd) / (real)width;
 		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *dy = span_load(dybuf, dy_td, line, at, n), *x = span_load(xbuf, x_td, line, at, n);
-			const real *w = span_load(wbuf, w_d, 0, at, n);
+			if (width > SPAN) {
+				dy = span_load(dybuf, dy_td, line, at, n);
+				x = span_load(xbuf, x_td, line, at, n);
+				w = span_load(wbuf, w_d, 0, at, n);
+			}
 			real *dx = span_out(tmp, dx_td, line, at);
 			INPLACE_LOOP
 			for (int64_t i = 0; i < n; i++)
@@ -86,6 +96,19 @@ static const real *norm_terms(const tt_call *c, real buf[][SPAN], int64_t t, int
 	return term;
 }
 
+/* Columns [at, at+n) of token t of the inputs [T,D], which lie a line apart from those of token t - 1. */
+enum { AHEAD = 8 };
+static void fetch_tokens(const tt_call *c, int64_t t, int64_t at, int64_t n)
+{
+	for (int i = 0; i < c->nin && t < arg_lines(&c->in[0]); i++)
+		if (c->in[i].ndim == 2) {
+			int64_t size = c->in[i].dtype == TT_BF16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(real);
+			const char *p = (const char *)c->in[i].p + arg_at(&c->in[i], t, at) * size;
+			for (int64_t j = 0; j < n * size; j += 64)
+				__builtin_prefetch(p + j);
+		}
+}
+
 static inline __attribute__((always_inline)) void sum_columns(const tt_call *c, int64_t at, int64_t end, terms_fn *terms)
 {
 	int64_t n = end - at, tokens = arg_lines(&c->in[0]);
@@ -94,6 +117,7 @@ static inline __attribute__((always_inline)) void sum_columns(const tt_call *c, 
 	for (int64_t b = 0; b < tokens; b += TOKEN_BLOCK) {
 		memset(part, 0, sizeof(real) * (size_t)n);
 		for (int64_t t = b; t < TT_MIN(tokens, b + TOKEN_BLOCK); t++) {
+			fetch_tokens(c, t + AHEAD, at, n);
 			const real *restrict x = terms(c, buf, t, at, n);
 			for (int64_t i = 0; i < n; i++)
 				part[i] += x[i];

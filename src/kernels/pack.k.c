@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 
 /* PAD keeps a column of the buffer from falling into few sets of the cache. */
-enum { WIDE = 64, DEEP = 512, BLOCK = 64, PAD = 4 };
+enum { WIDE = 64, DEEP = 512, BLOCK = 128, PAD = 4, AHEAD = 4 };
 
 typedef struct job {
 	const uint8_t *from;
@@ -24,6 +24,33 @@ typedef struct job {
 
 #define SAME(x) (x)
 
+/* What the fast formats move: an f32, or a pair of bf16. */
+typedef uint32_t words4 __attribute__((vector_size(16)));
+
+/* Words s[64][ld] as d[n][64], in squares of 4 by 4. */
+static void turn_words(const uint8_t *s, int64_t ld, int64_t n, uint8_t *d)
+{
+	enum { SIZE = 4, LINE = WIDE * SIZE };
+	int64_t c = 0;
+	for (; c + 4 <= n; c += 4)
+		for (int64_t f = 0; f < WIDE; f += 4) {
+			words4 r[4];
+			for (int i = 0; i < 4; i++)
+				memcpy(&r[i], s + ((f + i) * ld + c) * SIZE, sizeof r[i]);
+			words4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+			words4 g = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), h = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+			r[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+			r[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+			r[2] = __builtin_shufflevector(g, h, 0, 1, 4, 5);
+			r[3] = __builtin_shufflevector(g, h, 2, 3, 6, 7);
+			for (int i = 0; i < 4; i++)
+				memcpy(d + (c + i) * LINE + f * SIZE, &r[i], sizeof r[i]);
+		}
+	for (; c < n; c++)
+		for (int64_t f = 0; f < WIDE; f++)
+			memcpy(d + c * LINE + f * SIZE, s + (f * ld + c) * SIZE, SIZE);
+}
+
 /* One panel's contraction [c0, c1), c0 even. One of the strides is 1: the inner loop follows it. */
 #define DEFINE_PANEL(name, src, dst, pair, conv)                                                                       \
 	static void name(const job *g, int64_t panel, int64_t c0, int64_t c1)                                          \
@@ -32,9 +59,9 @@ typedef struct job {
 		const src *s = (const src *)g->from + panel * WIDE * g->sf;                                            \
 		dst *d = (dst *)g->to + panel * WIDE * tt_round_up(g->depth, pair);                                    \
 		int64_t end = tt_round_up(c1, pair);                                                                   \
-		if (nf < WIDE || end > c1)                                                                             \
-			memset(d + c0 * WIDE, 0, (size_t)((end - c0) * WIDE) * sizeof(dst));                           \
 		if (g->sf == 1) {                                                                                      \
+			if (nf < WIDE || end > c1)                                                                     \
+				memset(d + c0 * WIDE, 0, (size_t)((end - c0) * WIDE) * sizeof(dst));                   \
 			int64_t c = c0;                                                                                \
 			for (; c + pair <= c1; c += pair) {                                                            \
 				const src *restrict a = s + c * g->sc, *restrict b = a + (pair - 1) * g->sc;           \
@@ -50,20 +77,32 @@ typedef struct job {
 					d[c * WIDE + f * pair] = conv(s[c * g->sc + f]);                               \
 			return;                                                                                        \
 		}                                                                                                      \
-		/* Lines of the source are read in runs, and turned in a buffer that stays in cache. */                \
+		/* Lines of the source are read in runs, the next ones asked for early, and turned in a buffer. */     \
 		dst buf[WIDE][BLOCK + PAD];                                                                            \
+		if (nf < WIDE)                                                                                         \
+			memset(buf, 0, sizeof buf);                                                                    \
 		for (int64_t b0 = c0; b0 < c1; b0 += BLOCK) {                                                          \
 			int64_t n = TT_MIN(BLOCK, c1 - b0);                                                            \
 			for (int64_t f = 0; f < nf; f++) {                                                             \
 				const src *restrict a = s + f * g->sf + b0;                                            \
+				const src *next = f + AHEAD < nf ? a + AHEAD * g->sf : s + (f + AHEAD - nf) * g->sf + b0 + n;  \
+				for (int64_t c = 0; c < n; c += 64 / (int64_t)sizeof(src))                             \
+					__builtin_prefetch(next + c);                                                  \
+				for (int64_t c = 0; c < n * (int64_t)sizeof(dst); c += 64)                             \
+					__builtin_prefetch((char *)(d + b0 * WIDE) + f * n * (int64_t)sizeof(dst) + c, 1); \
 				for (int64_t c = 0; c < n; c++)                                                        \
 					buf[f][c] = conv(a[c]);                                                        \
 				if (n % pair)                                                                          \
 					buf[f][n] = 0;                                                                 \
 			}                                                                                              \
-			for (int64_t c = 0; c < n; c += pair)                                                          \
-				for (int64_t f = 0; f < nf; f++)                                                       \
-					memcpy(d + (b0 + c) * WIDE + f * pair, &buf[f][c], pair * sizeof(dst));        \
+			if (pair * sizeof(dst) == sizeof(uint32_t)) {                                                  \
+				turn_words((const uint8_t *)buf, (BLOCK + PAD) / pair, tt_ceil_div(n, pair),           \
+					   (uint8_t *)(d + b0 * WIDE));                                                \
+				continue;                                                                              \
+			}                                                                                              \
+			for (int64_t c = 0; c < n; c++)                                                                \
+				for (int64_t f = 0; f < WIDE; f++)                                                     \
+					d[(b0 + c) * WIDE + f] = buf[f][c];                                            \
 		}                                                                                                      \
 	}
 DEFINE_PANEL(panel_f32_f32, float, float, 1, SAME)

@@ -23,8 +23,9 @@ typedef uint32_t real_bits;
 #define TT_STORED_REAL TT_F32
 #endif
 
-/* Elements converted at a time where a line is not stored as `real`. A multiple of 16, so that lane sums go on. */
-enum { SPAN = 1024, LANES = 16 };
+/* Elements converted at a time where a line is not stored as `real`. Multiples of 16, so that lane sums go on. PIECE: where several
+ * operands are in work at once, so that all of them stay in the first cache. */
+enum { SPAN = 1024, PIECE = 256, LANES = 16 };
 
 /* ---- fma --------------------------------------------------------------------------------------------------------- */
 
@@ -112,8 +113,8 @@ static inline void real_to_bf16(tt_bf16 *restrict out, const real *restrict in, 
 		float f = (float)in[i];
 		uint32_t u;
 		memcpy(&u, &f, 4);
-		uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, nan = (u >> 16) | 0x40u;
-		out[i] = (tt_bf16)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+		uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u), nan = u | 0x400000u;
+		out[i] = (tt_bf16)((f != f ? nan : rounded) >> 16);
 	}
 }
 
@@ -171,10 +172,12 @@ static inline real scalar_load(const tt_arg *a, int64_t line, int64_t at)
 }
 static inline void scalar_store(const tt_arg *a, int64_t line, int64_t at, real x) { span_store(a, line, at, &x, 1); }
 
-/* Pieces of at most SPAN elements of lines [begin, end): variables line, at, n. */
-#define FOR_SPANS(line, at, n, begin, end, width)                                                                      \
+/* Lines [begin, end) in parts of at most SPAN, or PIECE, elements: variables line, at, n. */
+#define FOR_PARTS(line, at, n, begin, end, width, part)                                                                \
 	for (int64_t line = (begin); line < (end); line++)                                                             \
-		for (int64_t at = 0, n; at < (width) && (n = TT_MIN((int64_t)SPAN, (width) - at)) > 0; at += SPAN)
+		for (int64_t at = 0, n; at < (width) && (n = TT_MIN((int64_t)(part), (width) - at)) > 0; at += (part))
+#define FOR_SPANS(line, at, n, begin, end, width) FOR_PARTS(line, at, n, begin, end, width, SPAN)
+#define FOR_PIECES(line, at, n, begin, end, width) FOR_PARTS(line, at, n, begin, end, width, PIECE)
 
 /* Before a loop whose outputs may lie on its inputs, element on element: that is no reason not to vectorise. */
 #ifdef __clang__

@@ -13,7 +13,9 @@
  *   bf16 C, beta = 1    would round between chunks: longer sums are kept in f32 scratch and rounded once
  *   n = 0, k = 0        returns a tile that must not be called
  *   prefetch = NULL     may change the signature: always NONE
- * The bf16 tiles need AVX512_BF16: below it libxsmm emulates in another order.
+ * The bf16 tiles need AVX512_BF16: below it libxsmm emulates in another order. There bf16 operands are widened into cache, the
+ * odd element of each pair before the even one, and f32 tiles run with subnormals as zeros (FTZ and DAZ of MXCSR): the chain of
+ * VDPBF16PS, as product.k.c has it. Weights are packed as for the bf16 tiles, so formats do not depend on the instruction set.
  *
  * Third-party state: libxsmm keeps one target for the process and one registry of tiles, keyed by shape and not by target. The
  * target is set here to what the row asked for; a shape made for AVX-512 earlier in the process is found again by a later AVX2
@@ -37,16 +39,60 @@ enum {
 	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
 	CHUNK_F32 = 1024,   /* contraction of one call, so that 64 columns of a panel take 256 KiB */
 	CHUNK_BF16 = 2048,
+	CHUNK_WIDENED = 256,
+	CHUNK_FEW = 64,     /* where lines are few, weights are widened into the first cache for one call */
+	WIDENED = 393216,   /* most elements of X that a task widens at once, above SUB lines */
 };
 
 typedef libxsmm_xmmfunction tile;
 typedef enum tile_kind { TILE_F32, TILE_BF16_F32, TILE_BF16 } tile_kind; /* operands, then C where it differs */
 
-static void set_target(bool avx512)
+/* The instruction set of the tiles, and whether bf16 operands are widened for them. */
+typedef enum level { AVX2, AVX512, AVX512_BF16 } level;
+
+/* How operands reach the tiles. */
+typedef struct form {
+	bool bf16;     /* in memory */
+	bool widened;  /* bf16 in memory, f32 in the tiles */
+	int64_t from, to; /* bytes of an element in memory, in the tiles */
+	int64_t pair;  /* what the contraction comes in */
+	int64_t chunk; /* the most of it for one call */
+	tile_kind kind; /* with f32 C */
+} form;
+
+static form form_of(const tt_kernel_case *c, level at)
+{
+	form m = {.bf16 = c->in[0]->dtype == TT_BF16};
+	m.widened = m.bf16 && at < AVX512_BF16;
+	m.from = m.bf16 ? 2 : 4;
+	m.to = m.widened ? 4 : m.from;
+	m.pair = m.bf16 ? 2 : 1;
+	m.chunk = m.to == 2 ? CHUNK_BF16 : CHUNK_F32;
+	m.kind = m.to == 2 ? TILE_BF16_F32 : TILE_F32;
+	return m;
+}
+
+/* Around the tiles of widened operands, and nothing else: what they do with subnormals. Returns what to restore. */
+static unsigned begin_tiles(const form *m)
+{
+	enum { FTZ = 0x8000, DAZ = 0x0040 };
+	unsigned csr = _mm_getcsr();
+	if (m->widened)
+		_mm_setcsr(csr | FTZ | DAZ);
+	return csr;
+}
+
+static void end_tiles(const form *m, unsigned csr)
+{
+	if (m->widened)
+		_mm_setcsr(csr);
+}
+
+static void set_target(level at)
 {
 	/* CPX is the level that knows AVX512_BF16; f32 tiles are the same from SKX on. */
 	int want = LIBXSMM_X86_AVX2;
-	if (avx512)
+	if (at >= AVX512)
 		want = __builtin_cpu_supports("avx512bf16") ? LIBXSMM_X86_AVX512_CPX : LIBXSMM_X86_AVX512_CORE;
 	libxsmm_init();
 	if (libxsmm_get_target_archid() != want)
@@ -102,25 +148,36 @@ typedef struct span {
 
 typedef struct forward {
 	int64_t k, n;
-	bool bf16;       /* operands */
+	form form;
 	bool rounded;    /* a `round` was folded in: a zero is +0 */
 	tt_dtype out;
 	tt_format format;
-	tile_kind kind;  /* of the tiles that write scratch, and f32 Y */
-	tile_kind kind_direct;
+	tile_kind kind_direct; /* of the tiles that write Y; those that write scratch have form.kind */
 	bool direct;     /* full panels are written straight to Y */
 	int threads;
 	int nseg; /* 1 or SEGMENTS */
 	int nspans;
 	span *spans;
+	int64_t chunk; /* most of the contraction in a span */
+	int64_t block; /* most lines of a task */
+	int64_t lane_bytes;
 } forward;
+
+/* What a task works with. */
+typedef struct forward_lane {
+	float *tiles;     /* [SEGMENTS][SUB][64] */
+	float *w;         /* widened: a panel, [k][64], or a span of it at a time if `once` */
+	bool once;        /* a panel is used for one run of lines */
+	const uint8_t *x; /* the task's lines as the tiles read them, from line m0 */
+	int64_t m0;
+} forward_lane;
 
 typedef struct forward_job {
 	const forward *f;
 	const uint8_t *x, *w;
 	uint8_t *y;
 	const tt_arg *bias;
-	float *scratch;
+	uint8_t *scratch;
 	int64_t lines, block, panels, group; /* lines; of a task; panels; of a task */
 	int64_t groups;
 } forward_job;
@@ -170,30 +227,43 @@ static tt_format forward_format(const tt_kernel_case *c, int i)
 	return is_dx(c) ? TT_PACK_DX : TT_PACK_FWD;
 }
 
-static size_t forward_scratch(const tt_kernel_case *c)
+/* Sizes that both `scratch` and `plan` need. */
+static forward forward_of(const tt_kernel_case *c, level at)
 {
-	return (size_t)TT_MAX(c->threads, 1) * SEGMENTS * SUB * WIDE * sizeof(float);
+	forward f = {.k = c->in[0]->dim[1].n, .n = c->in[1]->dim[is_dx(c) ? 1 : 0].n, .form = form_of(c, at)};
+	f.threads = TT_MAX(c->threads, 1);
+	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
+	f.block = BLOCK;
+	f.lane_bytes = SEGMENTS * SUB * WIDE * (int64_t)sizeof(float);
+	if (f.form.widened) {
+		f.block = TT_MIN(BLOCK, TT_MAX(SUB, WIDENED / f.k / SUB * SUB));
+		f.lane_bytes += tt_round_up((WIDE + f.block) * f.k * f.form.to, 64);
+	}
+	return f;
 }
 
-static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512, const void **out)
+static size_t forward_scratch(const tt_kernel_case *c, level at)
 {
-	set_target(avx512);
+	forward f = forward_of(c, at);
+	return (size_t)(f.threads * f.lane_bytes);
+}
+
+static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out)
+{
+	set_target(at);
 	bool bias = c->nin > 2 && c->in[2], dx = is_dx(c);
 	forward *f = TT_NEW(a, forward);
-	f->k = c->in[0]->dim[1].n;
-	f->n = c->in[1]->dim[dx ? 1 : 0].n;
-	f->bf16 = c->in[0]->dtype == TT_BF16;
+	*f = forward_of(c, at);
 	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
 	f->out = c->out[0]->dtype;
 	f->format = forward_format(c, 1);
-	f->kind = f->kind_direct = f->bf16 ? TILE_BF16_F32 : TILE_F32;
-	f->threads = TT_MAX(c->threads, 1);
+	f->kind_direct = f->form.kind;
 
 	const int64_t whole[2] = {0, f->k};
 	const tt_ints *s = dx ? NULL : &((const tt_attr_linear *)c->attr)->segments;
 	int nseg = f->nseg = s && s->n ? SEGMENTS : 1;
 	const int64_t *edge = nseg == SEGMENTS ? s->v : whole;
-	int64_t most = f->bf16 ? CHUNK_BF16 : CHUNK_F32, pair = f->bf16 ? 2 : 1, nspans = 0, cap = 0;
+	int64_t most = f->chunk, pair = f->form.pair, nspans = 0, cap = 0;
 	for (int i = 0; i < nseg; i++) {
 		/* Equal chunks, in whole pairs; an empty segment is one empty span. */
 		int64_t units = (edge[i + 1] - edge[i]) / pair, cuts = TT_MAX(1, tt_ceil_div(units * pair, most));
@@ -207,7 +277,7 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512,
 	f->nspans = (int)nspans;
 	if (f->out != TT_BF16) {
 		f->direct = nseg == 1;
-	} else if (f->bf16 && nspans == 1 && !bias) {
+	} else if (f->form.to == 2 && nspans == 1 && !bias) {
 		f->direct = true;
 		f->kind_direct = TILE_BF16;
 	}
@@ -218,22 +288,33 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, bool avx512,
 		if (f->direct && f->n >= WIDE)
 			TT_TRY(make_tiles(c->op, f->kind_direct, p->n, f->k, f->n, !p->begin, p->direct));
 		if (!f->direct || f->n % WIDE)
-			TT_TRY(make_tiles(c->op, f->kind, p->n, f->k, WIDE, !p->begin, p->scratch));
+			TT_TRY(make_tiles(c->op, f->form.kind, p->n, f->k, WIDE, !p->begin, p->scratch));
 	}
 	*out = f;
 	return TT_OK;
 }
 
-static tt_status forward_plan_avx2(const tt_kernel_case *c, tt_arena *a, const void **out)
+/* n pairs of bf16, each as two floats: the odd one, then the even one. */
+static WIDER void widen_along(const tt_bf16 *restrict from, int64_t n, float *restrict to)
 {
-	TT_TRY(forward_plan(c, a, false, out));
-	return TT_OK;
+	for (int64_t i = 0; i < n; i++) {
+		uint32_t pair;
+		memcpy(&pair, from + 2 * i, sizeof pair);
+		uint64_t both = (pair & 0xffff0000u) | (uint64_t)pair << 48;
+		memcpy(to + 2 * i, &both, sizeof both);
+	}
 }
 
-static tt_status forward_plan_avx512(const tt_kernel_case *c, tt_arena *a, const void **out)
+/* n lines of pairs [n][64][2] as [2n][64] floats: a line of odd ones, then one of even ones. */
+static WIDER void widen_panel(const tt_bf16 *restrict from, int64_t n, float *restrict to)
 {
-	TT_TRY(forward_plan(c, a, true, out));
-	return TT_OK;
+	const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+	for (int64_t i = 0; i < n; i++, from += 2 * WIDE, to += 2 * WIDE)
+		for (int j = 0; j < WIDE; j += 8) {
+			__m256i pairs = _mm256_loadu_si256((const __m256i *)(from + 2 * j));
+			_mm256_storeu_si256((__m256i *)(to + j), _mm256_and_si256(pairs, high));
+			_mm256_storeu_si256((__m256i *)(to + WIDE + j), _mm256_slli_epi32(pairs, 16));
+		}
 }
 
 static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *restrict b)
@@ -293,28 +374,38 @@ static WIDER void finish_direct(const forward *f, int64_t lines, const float *re
 }
 
 /* Lines [m0, m0+lines), lines <= SUB, of one panel. */
-static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, float *scratch)
+static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own)
 {
 	const forward *f = g->f;
-	int64_t esize = f->bf16 ? 2 : 4, ysize = f->out == TT_BF16 ? 2 : 4, nn = TT_MIN(WIDE, f->n - panel * WIDE);
+	const form *m = &f->form;
+	int64_t ysize = f->out == TT_BF16 ? 2 : 4, nn = TT_MIN(WIDE, f->n - panel * WIDE);
 	bool direct = f->direct && nn == WIDE;
-	const uint8_t *w = g->w + panel * WIDE * f->k * esize, *x = g->x + m0 * f->k * esize;
+	const uint8_t *w = g->w + panel * WIDE * f->k * m->from, *x = own->x + (m0 - own->m0) * f->k * m->to;
 	uint8_t *y = g->y + (m0 * f->n + panel * WIDE) * ysize;
-	tile_kind kind = direct ? f->kind_direct : f->kind;
+	tile_kind kind = direct ? f->kind_direct : m->kind;
 	int64_t step = direct ? f->n * ysize : WIDE * (int64_t)sizeof(float);
+	unsigned csr = begin_tiles(m);
 	for (int s = 0; s < f->nspans; s++) {
 		const span *p = &f->spans[s];
 		const tile *tiles = direct ? p->direct : p->scratch;
-		uint8_t *to = direct ? y : (uint8_t *)(scratch + p->segment * SUB * WIDE);
-		const uint8_t *panel_w = w + p->k0 * WIDE * esize, *line_x = x + p->k0 * esize;
+		uint8_t *to = direct ? y : (uint8_t *)(own->tiles + p->segment * SUB * WIDE);
+		const uint8_t *panel_w = w + p->k0 * WIDE * m->from, *line_x = x + p->k0 * m->to;
+		if (m->widened) {
+			/* The task's first lines widen the panel, just ahead of its use. */
+			float *wide = own->w + (own->once ? 0 : p->k0 * WIDE);
+			if (m0 == own->m0)
+				widen_panel((const tt_bf16 *)panel_w, p->n / 2, wide);
+			panel_w = (const uint8_t *)wide;
+		}
 		if (p->n == 0)
 			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
 		else
 			for (int64_t i = 0; i < lines; i += LINES)
-				call_tile(kind, tiles[TT_MIN(LINES, lines - i)], panel_w, line_x + i * f->k * esize, to + i * step);
+				call_tile(kind, tiles[TT_MIN(LINES, lines - i)], panel_w, line_x + i * f->k * m->to, to + i * step);
 	}
+	end_tiles(m, csr);
 	if (!direct)
-		store_scratch(f, lines, nn, scratch, bias, y);
+		store_scratch(f, lines, nn, own->tiles, bias, y);
 	else if (bias || f->rounded)
 		finish_direct(f, lines, bias, y);
 }
@@ -322,14 +413,23 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 static void forward_task(void *ctx, int64_t task, int lane)
 {
 	const forward_job *g = ctx;
+	const forward *f = g->f;
 	int64_t m0 = task / g->groups * g->block, m1 = TT_MIN(g->lines, m0 + g->block);
 	int64_t p0 = task % g->groups * g->group, p1 = TT_MIN(g->panels, p0 + g->group);
-	float *scratch = g->scratch + lane * SEGMENTS * SUB * WIDE, bias[WIDE] = {0};
+	float bias[WIDE] = {0};
+	forward_lane own = {.tiles = (float *)(g->scratch + lane * f->lane_bytes), .x = g->x + m0 * f->k * f->form.from, .m0 = m0};
+	if (f->form.widened) {
+		own.w = own.tiles + SEGMENTS * SUB * WIDE;
+		own.once = m1 - m0 <= SUB;
+		float *x = own.w + WIDE * f->k;
+		widen_along((const tt_bf16 *)own.x, (m1 - m0) * f->k / 2, x);
+		own.x = (const uint8_t *)x;
+	}
 	for (int64_t p = p0; p < p1; p++) {
 		if (g->bias)
-			load_bias(g->bias, p * WIDE, TT_MIN(WIDE, g->f->n - p * WIDE), bias);
+			load_bias(g->bias, p * WIDE, TT_MIN(WIDE, f->n - p * WIDE), bias);
 		for (int64_t m = m0; m < m1; m += SUB)
-			forward_sub(g, p, m, TT_MIN(SUB, m1 - m), g->bias ? bias : NULL, scratch);
+			forward_sub(g, p, m, TT_MIN(SUB, m1 - m), g->bias ? bias : NULL, &own);
 	}
 }
 
@@ -349,7 +449,7 @@ static void forward_run(const tt_call *c)
 		return;
 	/* Lines first, in blocks of at least SUB; where they do not occupy every thread, panels too. */
 	int64_t cuts = TT_MAX(1, TT_MIN(threads, g.lines / SUB));
-	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g.lines, BLOCK)), cuts);
+	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g.lines, f->block)), cuts);
 	g.block = tt_round_up(tt_ceil_div(g.lines, cuts), LINES);
 	cuts = tt_ceil_div(g.lines, g.block);
 	g.groups = cuts >= threads ? 1 : TT_MIN(g.panels, tt_ceil_div(4 * threads, cuts));
@@ -367,8 +467,7 @@ enum { DY = 384, GROUP = 16, PIECES = 12 };
 
 typedef struct weights {
 	int64_t o, k;
-	bool bf16;
-	tile_kind kind;
+	form form;
 	int threads;
 	int64_t chunk;   /* a power of two */
 	int64_t ld;      /* of transposed dY; past a power of two, which would fill few sets of the cache */
@@ -399,58 +498,45 @@ static bool weights_accepts_f32(const tt_kernel_case *c) { return weights_accept
 static bool weights_accepts_bf16(const tt_kernel_case *c) { return weights_accepts(c, TT_BF16); }
 
 /* Sizes that both `scratch` and `plan` need. */
-static weights weights_of(const tt_kernel_case *c)
+static weights weights_of(const tt_kernel_case *c, level at)
 {
-	weights f = {.o = c->in[0]->dim[1].n, .k = c->in[1]->dim[1].n, .bf16 = c->in[0]->dtype == TT_BF16};
-	f.kind = f.bf16 ? TILE_BF16_F32 : TILE_F32;
+	weights f = {.o = c->in[0]->dim[1].n, .k = c->in[1]->dim[1].n, .form = form_of(c, at)};
 	f.threads = TT_MAX(c->threads, 1);
-	int64_t most = f.bf16 ? CHUNK_BF16 : CHUNK_F32, tokens = c->in[0]->dim[0].n;
-	for (f.chunk = 2; f.chunk < most && f.chunk * 2 <= tokens;)
+	int64_t tokens = c->in[0]->dim[0].n;
+	for (f.chunk = 2; f.chunk < f.form.chunk && f.chunk * 2 <= tokens;)
 		f.chunk *= 2;
 	f.ld = f.chunk + 32;
-	for (int64_t n = f.chunk; n >= (f.bf16 ? 2 : 1); n /= 2)
+	for (int64_t n = f.chunk; n >= f.form.pair; n /= 2)
 		f.piece[f.npieces++] = n;
 	int64_t panels = tt_ceil_div(f.k, WIDE);
 	f.groups = tt_round_up(tt_ceil_div(panels, GROUP), TT_MIN(panels, f.threads));
 	f.group = tt_ceil_div(panels, TT_MIN(f.groups, panels));
 	f.groups = tt_ceil_div(panels, f.group);
-	int64_t esize = f.bf16 ? 2 : 4;
+	int64_t esize = f.form.to;
 	f.lane_bytes = tt_round_up(f.group * f.chunk * WIDE * esize + DY * f.ld * esize + LINES * WIDE * 4, 64);
 	return f;
 }
 
-static size_t weights_scratch(const tt_kernel_case *c)
+static size_t weights_scratch(const tt_kernel_case *c, level at)
 {
-	weights f = weights_of(c);
+	weights f = weights_of(c, at);
 	return (size_t)(f.lane_bytes * f.threads);
 }
 
-static tt_status weights_plan(const tt_kernel_case *c, tt_arena *a, bool avx512, const void **out)
+static tt_status weights_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out)
 {
-	set_target(avx512);
+	set_target(at);
 	weights *f = TT_NEW(a, weights);
-	*f = weights_of(c);
+	*f = weights_of(c, at);
 	for (int s = 0; s < 2; s++) {
 		if (s == 0 ? f->k < WIDE : f->k % WIDE == 0)
 			continue;
 		int64_t ldc = s ? WIDE : f->k;
-		TT_TRY(make_tiles(c->op, f->kind, f->chunk, f->ld, ldc, false, f->fresh[s]));
+		TT_TRY(make_tiles(c->op, f->form.kind, f->chunk, f->ld, ldc, false, f->fresh[s]));
 		for (int i = 0; i < f->npieces; i++)
-			TT_TRY(make_tiles(c->op, f->kind, f->piece[i], f->ld, ldc, true, f->more[s][i]));
+			TT_TRY(make_tiles(c->op, f->form.kind, f->piece[i], f->ld, ldc, true, f->more[s][i]));
 	}
 	*out = f;
-	return TT_OK;
-}
-
-static tt_status weights_plan_avx2(const tt_kernel_case *c, tt_arena *a, const void **out)
-{
-	TT_TRY(weights_plan(c, a, false, out));
-	return TT_OK;
-}
-
-static tt_status weights_plan_avx512(const tt_kernel_case *c, tt_arena *a, const void **out)
-{
-	TT_TRY(weights_plan(c, a, true, out));
 	return TT_OK;
 }
 
@@ -483,34 +569,44 @@ static WIDER void interleave(const tt_bf16 *restrict a, const tt_bf16 *restrict 
 	}
 }
 
-static WIDER void pack_x_bf16(const tt_bf16 *x, int64_t ld, int64_t n, int64_t nf, tt_bf16 *restrict to)
+/* As two lines of floats, the odd token's first. */
+static WIDER void widen_two(const tt_bf16 *restrict a, const tt_bf16 *restrict b, float *restrict to)
 {
-	enum { AHEAD = 8 };
-	static const tt_bf16 zero[WIDE];
-	for (int64_t t = 0; t < n; t += 2, to += 2 * WIDE) {
-		const tt_bf16 *a = x + t * ld, *b = t + 1 < n ? a + ld : zero;
-		if (t + AHEAD + 1 < n)
-			for (int j = 0; j < nf; j += 32) {
-				__builtin_prefetch(a + AHEAD * ld + j);
-				__builtin_prefetch(b + AHEAD * ld + j);
-			}
-		if (nf == WIDE) {
-			interleave(a, b, to);
-		} else {
-			tt_bf16 ta[WIDE] = {0}, tb[WIDE] = {0};
-			memcpy(ta, a, (size_t)nf * sizeof *a);
-			memcpy(tb, b, (size_t)nf * sizeof *b);
-			interleave(ta, tb, to);
-		}
+	for (int j = 0; j < WIDE; j++) {
+		to[j] = tt_bf16_to_f32(b[j]);
+		to[j + WIDE] = tt_bf16_to_f32(a[j]);
 	}
 }
 
-/* 8 x 8 of s (lines lds apart) to its transpose at d (lines ldd apart). */
-static WIDER void transpose8_f32(const float *s, int64_t lds, float *d, int64_t ldd)
+#define DEFINE_PACK_X(name, dst, two)                                                                                  \
+	static WIDER void name(const tt_bf16 *x, int64_t ld, int64_t n, int64_t nf, dst *restrict to)                  \
+	{                                                                                                              \
+		enum { AHEAD = 8 };                                                                                    \
+		static const tt_bf16 zero[WIDE];                                                                       \
+		for (int64_t t = 0; t < n; t += 2, to += 2 * WIDE) {                                                   \
+			const tt_bf16 *a = x + t * ld, *b = t + 1 < n ? a + ld : zero;                                 \
+			if (t + AHEAD + 1 < n)                                                                         \
+				for (int j = 0; j < nf; j += 32) {                                                     \
+					__builtin_prefetch(a + AHEAD * ld + j);                                        \
+					__builtin_prefetch(b + AHEAD * ld + j);                                        \
+				}                                                                                      \
+			if (nf == WIDE) {                                                                              \
+				two(a, b, to);                                                                         \
+			} else {                                                                                       \
+				tt_bf16 ta[WIDE] = {0}, tb[WIDE] = {0};                                                \
+				memcpy(ta, a, (size_t)nf * sizeof *a);                                                 \
+				memcpy(tb, b, (size_t)nf * sizeof *b);                                                 \
+				two(ta, tb, to);                                                                       \
+			}                                                                                              \
+		}                                                                                                      \
+	}
+DEFINE_PACK_X(pack_x_bf16, tt_bf16, interleave)
+DEFINE_PACK_X(pack_x_widened, float, widen_two)
+
+/* 8 lines of 8 to their transpose at d (lines ldd apart). */
+static WIDER inline void turn8(__m256 r[8], float *d, int64_t ldd)
 {
-	__m256 r[8], u[8];
-	for (int i = 0; i < 8; i++)
-		r[i] = _mm256_loadu_ps(s + i * lds);
+	__m256 u[8];
 	for (int i = 0; i < 4; i++) {
 		u[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
 		u[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
@@ -524,6 +620,26 @@ static WIDER void transpose8_f32(const float *s, int64_t lds, float *d, int64_t 
 		_mm256_storeu_ps(d + i * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
 		_mm256_storeu_ps(d + (i + 4) * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
 	}
+}
+
+/* 8 x 8 of s (lines lds apart) likewise. */
+static WIDER void transpose8_f32(const float *s, int64_t lds, float *d, int64_t ldd)
+{
+	__m256 r[8];
+	for (int i = 0; i < 8; i++)
+		r[i] = _mm256_loadu_ps(s + i * lds);
+	turn8(r, d, ldd);
+}
+
+/* The odd line of each pair first. */
+static WIDER void transpose8_widened(const tt_bf16 *s, int64_t lds, float *d, int64_t ldd)
+{
+	__m256 r[8];
+	for (int i = 0; i < 8; i++) {
+		__m128i h = _mm_loadu_si128((const __m128i *)(s + (i ^ 1) * lds));
+		r[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+	}
+	turn8(r, d, ldd);
 }
 
 static WIDER void transpose8_bf16(const tt_bf16 *s, int64_t lds, tt_bf16 *d, int64_t ldd)
@@ -547,9 +663,10 @@ static WIDER void transpose8_bf16(const tt_bf16 *s, int64_t lds, tt_bf16 *d, int
 	}
 }
 
-/* dY[n tokens][no] to [no][ld], tokens adjacent. With pairs the partner of an odd last token is zero. */
-#define DEFINE_TRANSPOSE(name, type, eight, line)                                                                      \
-	static WIDER void name(const type *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, bool pairs, type *restrict to) \
+/* dY[n tokens][no] to [no][ld], tokens adjacent, the two of a pair swapped if `flip`. With pairs the partner of an odd last token
+ * is zero. */
+#define DEFINE_TRANSPOSE(name, src, dst, eight, conv, line, pairs, flip)                                               \
+	static WIDER void name(const src *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, dst *restrict to)        \
 	{                                                                                                              \
 		enum { AHEAD = 32 };                                                                                   \
 		int64_t t = 0;                                                                                         \
@@ -563,25 +680,27 @@ static WIDER void transpose8_bf16(const tt_bf16 *s, int64_t lds, tt_bf16 *d, int
 			}                                                                                              \
 			for (; o < no; o++)                                                                            \
 				for (int64_t i = t; i < t + 8; i++)                                                    \
-					to[o * ld + i] = dy[i * lds + o];                                              \
+					to[o * ld + (i ^ (flip))] = conv(dy[i * lds + o]);                             \
 		}                                                                                                      \
 		for (; t < n; t++)                                                                                     \
 			for (int64_t o = 0; o < no; o++)                                                               \
-				to[o * ld + t] = dy[t * lds + o];                                                      \
-		if (pairs && n % 2)                                                                                    \
+				to[o * ld + (t ^ (flip))] = conv(dy[t * lds + o]);                                     \
+		if ((pairs) && n % 2)                                                                                  \
 			for (int64_t o = 0; o < no; o++)                                                               \
-				to[o * ld + n] = 0;                                                                    \
+				to[o * ld + (n ^ (flip))] = 0;                                                         \
 	}
-DEFINE_TRANSPOSE(transpose_f32, float, transpose8_f32, 16)
-DEFINE_TRANSPOSE(transpose_bf16, tt_bf16, transpose8_bf16, 32)
+#define SAME(x) (x)
+DEFINE_TRANSPOSE(transpose_f32, float, float, transpose8_f32, SAME, 16, false, 0)
+DEFINE_TRANSPOSE(transpose_bf16, tt_bf16, tt_bf16, transpose8_bf16, SAME, 32, true, 0)
+DEFINE_TRANSPOSE(transpose_widened, tt_bf16, float, transpose8_widened, tt_bf16_to_f32, 32, true, 1)
 
 /* One tile of dW over a chunk of n tokens (whole pairs in bf16). c[lines][ldc]; `first`: from +0. */
 static void weights_tile(const weights *f, int s, int64_t n, bool first, int64_t lines, const uint8_t *a, const uint8_t *b, float *c,
 			 int64_t ldc)
 {
-	int64_t esize = f->bf16 ? 2 : 4;
+	int64_t esize = f->form.to;
 	if (n == f->chunk) {
-		call_tile(f->kind, (first ? f->fresh[s] : f->more[s][0])[lines], a, b, c);
+		call_tile(f->form.kind, (first ? f->fresh[s] : f->more[s][0])[lines], a, b, c);
 		return;
 	}
 	if (first)
@@ -589,7 +708,7 @@ static void weights_tile(const weights *f, int s, int64_t n, bool first, int64_t
 			memset(c + i * ldc, 0, WIDE * sizeof *c);
 	for (int i = 1; i < f->npieces; i++)
 		if (n & f->piece[i]) {
-			call_tile(f->kind, f->more[s][i][lines], a, b, c);
+			call_tile(f->form.kind, f->more[s][i][lines], a, b, c);
 			a += f->piece[i] * WIDE * esize;
 			b += f->piece[i] * esize;
 		}
@@ -606,7 +725,8 @@ static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64
 			  const uint8_t *b, float *edge)
 {
 	const weights *f = g->f;
-	int64_t esize = f->bf16 ? 2 : 4, nf = TT_MIN(WIDE, f->k - panel * WIDE);
+	int64_t esize = f->form.to, nf = TT_MIN(WIDE, f->k - panel * WIDE);
+	unsigned csr = begin_tiles(&f->form);
 	for (int64_t i = 0; i < no; i += LINES) {
 		int64_t lines = TT_MIN(LINES, no - i);
 		float *c = g->dw + (o0 + i) * f->k + panel * WIDE;
@@ -622,38 +742,44 @@ static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64
 		weights_tile(f, 1, n, first, lines, a, bi, edge, WIDE);
 		copy_lines(lines, nf, c, f->k, edge, WIDE);
 	}
+	end_tiles(&f->form, csr);
 }
 
 static void weights_task(void *ctx, int64_t task, int lane)
 {
 	const weights_job *g = ctx;
 	const weights *f = g->f;
-	int64_t esize = f->bf16 ? 2 : 4, panels = tt_ceil_div(f->k, WIDE);
+	const form *m = &f->form;
+	int64_t panels = tt_ceil_div(f->k, WIDE);
 	int64_t p0 = task / g->parts * f->group, p1 = TT_MIN(panels, p0 + f->group);
 	int64_t o0 = task % g->parts * g->part, o1 = TT_MIN(f->o, o0 + g->part);
-	uint8_t *xp = g->scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * esize;
-	float *edge = (float *)(dyt + DY * f->ld * esize);
+	uint8_t *xp = g->scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * m->to;
+	float *edge = (float *)(dyt + DY * f->ld * m->to);
 	for (int64_t t0 = 0; t0 < g->tokens; t0 += f->chunk) {
 		int64_t n = TT_MIN(f->chunk, g->tokens - t0);
 		for (int64_t p = p0; p < p1; p++) {
-			const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
-			uint8_t *to = xp + (p - p0) * f->chunk * WIDE * esize;
+			const void *x = g->x + (t0 * f->k + p * WIDE) * m->from;
+			void *to = xp + (p - p0) * f->chunk * WIDE * m->to;
 			int64_t nf = TT_MIN(WIDE, f->k - p * WIDE);
-			if (f->bf16)
-				pack_x_bf16((const tt_bf16 *)x, f->k, n, nf, (tt_bf16 *)to);
+			if (m->widened)
+				pack_x_widened(x, f->k, n, nf, to);
+			else if (m->bf16)
+				pack_x_bf16(x, f->k, n, nf, to);
 			else
-				pack_x_f32((const float *)x, f->k, n, nf, (float *)to);
+				pack_x_f32(x, f->k, n, nf, to);
 		}
 		for (int64_t o = o0; o < o1; o += DY) {
 			int64_t no = TT_MIN(DY, o1 - o);
-			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
-			if (f->bf16)
-				transpose_bf16((const tt_bf16 *)dy, f->o, n, no, f->ld, true, (tt_bf16 *)dyt);
+			const void *dy = g->dy + (t0 * f->o + o) * m->from;
+			if (m->widened)
+				transpose_widened(dy, f->o, n, no, f->ld, (float *)dyt);
+			else if (m->bf16)
+				transpose_bf16(dy, f->o, n, no, f->ld, (tt_bf16 *)dyt);
 			else
-				transpose_f32((const float *)dy, f->o, n, no, f->ld, false, (float *)dyt);
-			int64_t whole = f->bf16 ? tt_round_up(n, 2) : n;
+				transpose_f32(dy, f->o, n, no, f->ld, (float *)dyt);
 			for (int64_t p = p0; p < p1; p++)
-				weights_panel(g, p, o, no, whole, t0 == 0, xp + (p - p0) * f->chunk * WIDE * esize, dyt, edge);
+				weights_panel(g, p, o, no, tt_round_up(n, m->pair), t0 == 0, xp + (p - p0) * f->chunk * WIDE * m->to,
+					      dyt, edge);
 		}
 	}
 }
@@ -678,21 +804,35 @@ static void weights_run(const tt_call *c)
 	tt_pool_run(c->env->pool, f->groups * g.parts, weights_task, &g);
 }
 
-#define FORWARD(op, dt, isa, plan)                                                                                     \
-	{op, "xsmm-" #dt "-" #plan, isa, forward_accepts_##dt, forward_format, forward_scratch, forward_plan_##plan, forward_run}
-#define WEIGHTS(dt, isa, plan)                                                                                         \
-	{"linear_dw", "xsmm-" #dt "-" #plan, isa, weights_accepts_##dt, NULL, weights_scratch, weights_plan_##plan, weights_run}
+/* Rows know their level; the functions of a row are told only the case. */
+#define AT(level, suffix)                                                                                              \
+	static size_t forward_scratch_##suffix(const tt_kernel_case *c) { return forward_scratch(c, level); }          \
+	static size_t weights_scratch_##suffix(const tt_kernel_case *c) { return weights_scratch(c, level); }          \
+	static tt_status forward_plan_##suffix(const tt_kernel_case *c, tt_arena *a, const void **out)                 \
+	{                                                                                                              \
+		TT_TRY(forward_plan(c, a, level, out));                                                                \
+		return TT_OK;                                                                                          \
+	}                                                                                                              \
+	static tt_status weights_plan_##suffix(const tt_kernel_case *c, tt_arena *a, const void **out)                 \
+	{                                                                                                              \
+		TT_TRY(weights_plan(c, a, level, out));                                                                \
+		return TT_OK;                                                                                          \
+	}
+AT(AVX2, avx2)
+AT(AVX512, avx512)
+AT(AVX512_BF16, avx512_bf16)
+
+#define ROWS(dt, isa, at)                                                                                              \
+	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
 
 const tt_override tt_overrides_xsmm[] = {
-	FORWARD("linear", bf16, TT_ISA_AVX512_BF16, avx512),
-	FORWARD("linear", f32, TT_ISA_AVX512, avx512),
-	FORWARD("linear", f32, TT_ISA_AVX2, avx2),
-	FORWARD("linear_dx", bf16, TT_ISA_AVX512_BF16, avx512),
-	FORWARD("linear_dx", f32, TT_ISA_AVX512, avx512),
-	FORWARD("linear_dx", f32, TT_ISA_AVX2, avx2),
-	WEIGHTS(bf16, TT_ISA_AVX512_BF16, avx512),
-	WEIGHTS(f32, TT_ISA_AVX512, avx512),
-	WEIGHTS(f32, TT_ISA_AVX2, avx2),
+	ROWS(bf16, TT_ISA_AVX512_BF16, avx512_bf16),
+	ROWS(bf16, TT_ISA_AVX512, avx512),
+	ROWS(f32, TT_ISA_AVX512, avx512),
+	ROWS(bf16, TT_ISA_AVX2, avx2),
+	ROWS(f32, TT_ISA_AVX2, avx2),
 	{0},
 };
 
