@@ -48,14 +48,14 @@ typedef struct tt_dim {
 	int64_t n, unit, base;
 	int64_t group; /* units that are dealt together where they can be: q heads of one kv head; else 1 */
 	/* On one rank, of tokens: the part-th of `parts` shares of the cell's, and of that a share again; parts 0: all. `n` bounds the share. */
-	struct { int16_t part, parts; } share[2];
+	struct { int16_t part, parts; } share[3];
 	tt_role role;
 } tt_dim;
 
 /* Tokens of a share when the cell has T. */
 static inline int64_t tt_dim_tokens(const tt_dim *d, int64_t T)
 {
-	for (int i = 0; i < 2 && d->share[i].parts; i++)
+	for (int i = 0; i < 3 && d->share[i].parts; i++)
 		T = tt_deal(T, d->share[i].part + 1, d->share[i].parts) - tt_deal(T, d->share[i].part, d->share[i].parts);
 	return T;
 }

@@ -51,7 +51,9 @@ void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b)
 
 int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k)
 {
-	int64_t unit = TT_MAX(dim->unit, (int64_t)1) * TT_MAX(dim->group, (int64_t)1);
+	int64_t unit = TT_MAX(dim->unit, (int64_t)1), group = unit * TT_MAX(dim->group, (int64_t)1);
+	if (tt_ceil_div(n, group) >= k) /* units that belong together stay so where there are enough groups */
+		unit = group;
 	return TT_MIN(tt_deal(tt_ceil_div(n, unit), i, k) * unit, n);
 }
 

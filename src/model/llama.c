@@ -118,6 +118,10 @@ const tt_layout_row tt_llama_layouts[] = {
 	{ TT_PLACE_USE, "*.weight|*.bias", NULL, "fsdp", TT_R, 0, NULL },
 	/* context parallel: a rank's queries meet the keys and values of all */
 	{ TT_PLACE_MAKE, "*.self_attn.k|*.self_attn.v_proj.y", NULL, "cp", TT_R, 0, NULL },
+	/* more ranks of tp than kv heads: those that share one do the same work up to attention */
+	{ TT_PLACE_STORE, "*.k_proj.*|*.v_proj.*", NULL, "tp_rep", TT_I, 0, NULL },
+	{ TT_PLACE_USE, "*.input_layernorm.y", "*.k_proj.y|*.v_proj.y", "tp_rep", TT_I, 0, NULL },
+	{ TT_PLACE_USE, "*.self_attn.k|*.self_attn.v_proj.y", "attention", "tp_rep", TT_R, 0, NULL },
 	/* tensor parallel: column products, row products, the residual stream */
 	{ TT_PLACE_STORE, COLUMNS, NULL, "tp", TT_S, 0, NULL },
 	{ TT_PLACE_STORE, ROWS, NULL, "tp", TT_S, 1, NULL },

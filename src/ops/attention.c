@@ -149,6 +149,29 @@ static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int 
 	return true;
 }
 
+/* q's heads are sharded along this axis among ranks that share one kv head: k and v are R, one head of them after all other axes. */
+static bool shares_kv_head(const tt_typing *t)
+{
+	const tt_attr_attention *a = t->attr;
+	if (t->tin[0].type != TT_S || t->tin[0].dim != 1 || t->tin[1].type != TT_R || t->tin[2].type != TT_R)
+		return false;
+	int64_t heads = t->in[1]->dim[1].n / a->head_dim;
+	for (int i = 0; i < t->g->mesh.naxes; i++) {
+		tt_axis_type k = t->in[1]->layout.ax[i];
+		if (&t->g->mesh.ax[i] != t->axis && t->g->mesh.ax[i].size > 1 && k.type == TT_S && k.dim == 1)
+			heads = tt_ceil_div(heads, t->g->mesh.ax[i].size);
+	}
+	return heads == 1 && a->group % t->axis->size == 0;
+}
+
+/* q heads of a kv head, as many as this rank has. */
+static void attention_local(void *attr, tt_arena *arena, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)arena, (void)out;
+	tt_attr_attention *a = attr;
+	a->group = TT_MAX((int64_t)1, in[0][1].n / TT_MAX(in[1][1].n, (int64_t)1));
+}
+
 /* Shared by forward and backward; the first `nq` float inputs after k and v lie along q's tokens. Along an axis:
  * heads sharded everywhere; or tokens: in whole rows q, k and v alike (sequences stay together), else q alone with k, v whole (then
  * dk and dv are P); or one type everywhere. */
@@ -156,6 +179,7 @@ static bool attention_typing(const tt_typing *t, bool backward)
 {
 	int nfloat = backward ? 6 : 3;
 	tt_axis_type q = t->tin[0];
+	bool shared = shares_kv_head(t);
 	for (int i = 0; i < nfloat; i++)
 		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
@@ -171,7 +195,7 @@ static bool attention_typing(const tt_typing *t, bool backward)
 				want = t->axis->rows ? q : (tt_axis_type){ .type = TT_R };
 			if (q.type == TT_V)
 				continue;
-		} else if (kv && tokens_split && !t->axis->rows) {
+		} else if (kv && ((tokens_split && !t->axis->rows) || shared)) {
 			want = (tt_axis_type){ .type = TT_R };
 		}
 		if (!tt_axis_type_eq(t->tin[i], want)) {
@@ -185,7 +209,7 @@ static bool attention_typing(const tt_typing *t, bool backward)
 	}
 	for (int i = 0; i < t->nout; i++) {
 		t->tout[i] = q;
-		if (backward && i > 0 && tokens_split && !t->axis->rows)
+		if (backward && i > 0 && ((tokens_split && !t->axis->rows) || shared))
 			t->tout[i] = (tt_axis_type){ .type = TT_P };
 	}
 	return true;
@@ -262,7 +286,7 @@ const tt_op tt_op_attention = {
 	.name = "attention",
 	.doc = "causal attention within sequences over K/V blocks of 64 positions from the sequence's start; lse is the log of each row's sum",
 	.cls = TT_CLASS_FORWARD, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = attention_attrs,
-	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .vjp = attention_vjp, .cost = attention_cost,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .localise = attention_local, .vjp = attention_vjp, .cost = attention_cost,
 	.scratch = attention_op_scratch, .sample = attention_sample,
 };
 
@@ -307,6 +331,6 @@ static bool attention_bwd_sample(tt_graph *g, int which)
 const tt_op tt_op_attention_bwd = {
 	.name = "attention_bwd", .doc = "dq, dk, dv from the saved log-sum-exp; p and ds are rounded to the value dtype before products",
 	.cls = TT_CLASS_BACKWARD, .nin = 10, .nout = 3, .outs = (const char *const[]){ "dq", "dk", "dv" }, .attrs = attention_attrs,
-	.attr_size = sizeof(tt_attr_attention), .infer = attention_bwd_infer, .spmd = attention_bwd_spmd, .cost = attention_cost,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_bwd_infer, .spmd = attention_bwd_spmd, .localise = attention_local, .cost = attention_cost,
 	.scratch = attention_op_scratch, .sample = attention_bwd_sample,
 };

@@ -13,7 +13,7 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 	}
 	const tt_dim *cut = &in[0]->dim[a->dim];
 	bool joins = a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD, cuts = a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE;
-	if (in[0]->ndim && cut->role == TT_TOKENS && ((joins && !cut->share[0].parts) || (cuts && cut->share[1].parts))) {
+	if (in[0]->ndim && cut->role == TT_TOKENS && ((joins && !cut->share[0].parts) || (cuts && cut->share[2].parts))) {
 		tt_graph_fail(g, "exchange: tokens of %s are %s", in[0]->name, joins ? "no share" : "a share of a share already");
 		return false;
 	}
@@ -26,7 +26,9 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 		if (!tokens || !changes)
 			continue;
 		tt_dim *o = &out[0].dim[d];
-		int level = o->share[1].parts ? 2 : o->share[0].parts ? 1 : 0;
+		int level = 0;
+		while (level < TT_COUNT(o->share) && o->share[level].parts)
+			level++;
 		if (a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE) {
 			o->share[level].part = (int16_t)a->index;
 			o->share[level].parts = (int16_t)a->members;

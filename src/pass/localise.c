@@ -95,7 +95,7 @@ static void conversion(local *p, const tt_node *n)
 	}
 	int members = p->from->mesh.ax[ax].size;
 	tt_attr_exchange e = { .kind = kind, .axis = c->axis, .name = y->name, .axes = 1 << ax, .members = members, .index = p->coord[ax],
-			       .tree = !strcmp(c->axis, "tp") };
+			       .tree = !strncmp(c->axis, "tp", 2) };
 	tt_dim dim[TT_MAX_DIMS];
 	local_dims(p, y, dim);
 	int64_t dims[TT_MAX_DIMS], *edges = TT_NEWN(p->a, int64_t, members + 1);

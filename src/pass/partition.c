@@ -5,6 +5,11 @@
 
 #include <stdio.h>
 
+const char *const tt_plan_axes[TT_PLAN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp", "tp_rep" };
+
+/* Who takes a value: the op's name, and that of the first value it makes. */
+typedef struct taker { const char *op, *makes; } taker;
+
 typedef struct part {
 	const tt_plan *plan;
 	tt_copy c;
@@ -16,7 +21,7 @@ static bool on_axis(const char *row, const char *axis)
 	if (!strcmp(row, axis))
 		return true;
 	bool fsdp = !strcmp(axis, "dp_shard") || !strcmp(axis, "cp");
-	return (!strcmp(row, "fsdp") && fsdp) || (!strcmp(row, "data") && (fsdp || !strcmp(axis, "dp_replicate")));
+	return (!strcmp(row, "tp") && !strcmp(axis, "tp_rep")) || (!strcmp(row, "fsdp") && fsdp) || (!strcmp(row, "data") && (fsdp || !strcmp(axis, "dp_replicate")));
 }
 
 static bool applies(const tt_layout_row *r, const tt_plan *plan)
@@ -24,21 +29,23 @@ static bool applies(const tt_layout_row *r, const tt_plan *plan)
 	return !r->when || (r->when[0] == '!' ? !plan->sp : plan->sp);
 }
 
+static bool taken_by(const char *pattern, const taker *by) { return tt_pattern_match(pattern, by->op) || tt_pattern_match(pattern, by->makes); }
+
 /* The row for a value on an axis; NULL: it stays as it is. */
-static const tt_layout_row *find(const tt_plan *plan, tt_place place, const char *value, const char *by, int ax)
+static const tt_layout_row *find(const tt_plan *plan, tt_place place, const char *value, const taker *by, int ax)
 {
 	const char *colon = strchr(value, ':');
 	char base[320];
 	snprintf(base, sizeof base, "%.*s", colon ? (int)(colon - value) : (int)strlen(value), value);
 	for (const tt_layout_row *r = plan->rows; r && r->value; r++)
 		if (r->place == place && applies(r, plan) && on_axis(r->axis, plan->mesh.ax[ax].name) && tt_pattern_match(r->value, base) &&
-		    (!r->by || (by && tt_pattern_match(r->by, by))))
+		    (!r->by || (by && taken_by(r->by, by))))
 			return r;
 	return NULL;
 }
 
-/* Layout of an input or a state. Axes shard a dim in their own order, outermost first, but a parameter along the last axis before all: a column
- * weight is (tp, fsdp). */
+/* Layout of an input or a state. Axes shard a dim in their own order, outermost first, but a parameter along tp and tp_rep before all: a column
+ * weight is (tp, tp_rep, fsdp). */
 static void place(part *p, tt_v v)
 {
 	const tt_value *x = &p->g->values[v];
@@ -46,7 +53,7 @@ static void place(part *p, tt_v v)
 	tt_layout l = tt_layout_all(TT_R);
 	int n = p->plan->mesh.naxes;
 	for (int i = 0; i < n; i++) {
-		int ax = param ? (i + n - 1) % n : i;
+		int ax = param ? (i + TT_PLAN_TP) % n : i;
 		if (p->plan->mesh.ax[ax].size == 1)
 			continue;
 		const tt_layout_row *r = find(p->plan, TT_PLACE_STORE, x->name, NULL, ax);
@@ -63,11 +70,11 @@ static void place(part *p, tt_v v)
 }
 
 /* Converts v as the rows say, innermost axis of a dim first. */
-static tt_v converted(part *p, tt_v v, tt_place place_, const char *name, const char *by)
+static tt_v converted(part *p, tt_v v, tt_place place_, const char *name, const taker *by)
 {
 	const tt_mesh *m = &p->plan->mesh;
 	for (int order = m->naxes - 1; order >= 0; order--)
-		for (int ax = 0; ax < m->naxes; ax++) {
+		for (int ax = m->naxes - 1; ax >= 0; ax--) {
 			tt_axis_type has = p->g->values[v].layout.ax[ax];
 			if (m->ax[ax].size == 1 || (has.type == TT_S ? has.order : 0) != order)
 				continue;
@@ -88,11 +95,12 @@ static void node(part *p, const tt_node *n)
 	p->g->seg = n->seg;
 	p->g->group = n->group;
 	snprintf(p->g->scope, sizeof p->g->scope, "%s", n->scope);
+	taker by = { n->op->name, from->values[n->out[0]].name };
 	bool uses = n->seg != TT_SEG_PREP; /* PREP works on what is stored */
 	for (int k = 0; k < n->nin; k++) {
 		saved[k] = n->in[k] ? p->c.map[n->in[k]] : 0;
 		if (n->in[k] && saved[k] && uses)
-			p->c.map[n->in[k]] = converted(p, saved[k], TT_PLACE_USE, from->values[n->in[k]].name, n->op->name);
+			p->c.map[n->in[k]] = converted(p, saved[k], TT_PLACE_USE, from->values[n->in[k]].name, &by);
 	}
 	if (p->g->status == TT_OK)
 		tt_copy_node(&p->c, n);

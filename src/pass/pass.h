@@ -16,8 +16,9 @@ typedef enum tt_place {
 	TT_PLACE_USE,   /* what a node takes is converted to this for it alone                         */
 } tt_place;
 
-/* `value` and `by` are patterns (tt_pattern_match): the value's name, of a derived state its master's; by: the name of the op that takes it,
- * NULL any. `axis`: a mesh axis, "fsdp" (dp_shard and cp) or "data" (dp_replicate, dp_shard, cp). */
+/* `value` and `by` are patterns (tt_pattern_match): the value's name, of a derived state its master's; by: the op that takes it, or the
+ * first value that this makes; NULL any. `axis`: a mesh axis, "fsdp" (dp_shard and cp), "data" (dp_replicate, dp_shard, cp);
+ * rows for tp are for tp_rep too, unless an earlier one names it. */
 typedef struct tt_layout_row {
 	tt_place place;
 	const char *value, *by, *axis;
@@ -26,8 +27,12 @@ typedef struct tt_layout_row {
 	const char *when; /* "sp", "!sp": with or without sequence parallel; NULL: always */
 } tt_layout_row;
 
+/* Tensor parallel ranks that are more than kv heads share them: tp then has a rank for each kv head, tp_rep those that share one. */
+enum { TT_PLAN_DP_REPLICATE, TT_PLAN_DP_SHARD, TT_PLAN_CP, TT_PLAN_TP, TT_PLAN_TP_REP, TT_PLAN_AXES };
+extern const char *const tt_plan_axes[TT_PLAN_AXES]; /* their names */
+
 typedef struct tt_plan {
-	tt_mesh mesh; /* dp_replicate, dp_shard, cp, tp: outermost first */
+	tt_mesh mesh; /* TT_PLAN_AXES, outermost first */
 	bool sp;
 	const tt_layout_row *rows; /* ends with a NULL value */
 } tt_plan;

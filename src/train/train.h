@@ -44,6 +44,9 @@ typedef struct tt_run_mesh {
 	tt_comm *comm;    /* this rank's; borrowed */
 } tt_run_mesh;
 
+/* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
+const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
+
 typedef struct tt_run_options {
 	tt_run_mesh mesh;      /* all zero: one rank */
 	tt_llama_config model;

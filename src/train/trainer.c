@@ -16,7 +16,7 @@ struct tt_trainer {
 	tt_graph *train, *eval;
 	tt_comm_axes axes;
 	tt_comm_group *sharers; /* ranks that have other tokens of the step; NULL: none */
-	int coord[TT_RUN_AXES];
+	int coord[TT_PLAN_AXES];
 	tt_exec *exec;
 	tt_hashes *hashes;     /* NULL: nothing is recorded */
 	tt_data *data;
@@ -113,8 +113,6 @@ static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
 
 /* ---- the mesh --------------------------------------------------------------------------------------------------------------------------- */
 
-static const char *const axis_names[TT_RUN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp" };
-
 const tt_graph *tt_trainer_typed(const tt_trainer *t) { return t->typed; }
 
 tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
@@ -122,26 +120,61 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
+/* Degrees of tensor parallelism up to 64 that a model can have, in words. */
+static const char *tp_degrees(tt_arena *a, int64_t heads, int64_t kv)
+{
+	tt_buf b = { 0 };
+	for (int k = 1; k <= 64; k++)
+		if (kv % k == 0 || (k % kv == 0 && heads % k == 0))
+			tt_buf_printf(&b, "%s%d", b.n ? ", " : "", k);
+	const char *s = tt_arena_strdup(a, b.s);
+	tt_buf_fini(&b);
+	return s;
+}
+
+const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size)
+{
+	int tp = size[TT_TP], cp = size[TT_CP];
+	int64_t heads = m->num_attention_heads, kv = m->num_key_value_heads;
+	if (kv % tp && (tp % kv || heads % tp))
+		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d does not deal %lld heads with %lld kv heads in whole groups (%s would)", tp,
+				       (long long)heads, (long long)kv, tp_degrees(a, heads, kv));
+	if (m->vocab_size < tp || m->intermediate_size < tp)
+		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d is more than there are ids (%lld) or hidden units (%lld)", tp, (long long)m->vocab_size,
+				       (long long)m->intermediate_size);
+	if (context < 2 * cp)
+		return tt_arena_printf(a, "parallelism.context_parallel_degree = %d cuts rows of %lld tokens into less than two pieces a rank (at most %lld)", cp,
+				       (long long)context, (long long)context / 2);
+	return NULL;
+}
+
 static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 {
 	tt_run_mesh *m = &t->o.mesh;
-	int ranks = 1;
-	*plan = (tt_plan){ .mesh.naxes = TT_RUN_AXES, .sp = m->sp, .rows = tt_llama_layouts };
+	int ranks = 1, size[TT_PLAN_AXES];
 	for (int i = 0; i < TT_RUN_AXES; i++) {
 		m->size[i] = TT_MAX(m->size[i], 1);
 		ranks *= m->size[i];
-		plan->mesh.ax[i] = (tt_axis){ axis_names[i], m->size[i], i == TT_DP_REPLICATE || i == TT_DP_SHARD };
+		size[i] = m->size[i];
 	}
 	if (ranks != (m->comm ? tt_comm_size(m->comm) : 1))
 		TT_FAIL(TT_ERR_USAGE, "the mesh has %d ranks (parallelism.*), the run has %d (--ranks)", ranks, m->comm ? tt_comm_size(m->comm) : 1);
+	const char *illegal = tt_mesh_illegal(t->arena, &t->o.model, t->o.data.context_length, m->size);
+	if (illegal)
+		TT_FAIL(TT_ERR_USAGE, "%s", illegal);
+	size[TT_PLAN_TP] = TT_MIN(m->size[TT_TP], (int)t->o.model.num_key_value_heads);
+	size[TT_PLAN_TP_REP] = m->size[TT_TP] / size[TT_PLAN_TP];
+	*plan = (tt_plan){ .mesh.naxes = TT_PLAN_AXES, .sp = m->sp, .rows = tt_llama_layouts };
+	for (int i = 0; i < TT_PLAN_AXES; i++)
+		plan->mesh.ax[i] = (tt_axis){ tt_plan_axes[i], size[i], i == TT_PLAN_DP_REPLICATE || i == TT_PLAN_DP_SHARD };
 	if (ranks == 1)
 		return TT_OK;
-	TT_TRY(tt_comm_axes_open(m->comm, TT_RUN_AXES, m->size, axis_names, &t->axes));
+	TT_TRY(tt_comm_axes_open(m->comm, TT_PLAN_AXES, size, tt_plan_axes, &t->axes));
 	memcpy(t->coord, t->axes.coord, sizeof t->coord);
 	t->o.exec.axes = &t->axes;
 	uint32_t sharing = 0;
-	for (int i = 0; i < TT_TP; i++)
-		sharing |= (uint32_t)(m->size[i] > 1) << i;
+	for (int i = 0; i < TT_PLAN_TP; i++)
+		sharing |= (uint32_t)(size[i] > 1) << i;
 	t->sharers = t->axes.group[sharing];
 	return TT_OK;
 }

@@ -24,7 +24,7 @@ static tt_llama_config shrink(tt_llama_config m)
 {
 	int64_t group = m.num_attention_heads / m.num_key_value_heads;
 	m.num_key_value_heads = shrunk(m.num_key_value_heads, 1 + (m.num_key_value_heads > 8 ? 8 : m.num_key_value_heads - 1));
-	m.num_attention_heads = m.num_key_value_heads * TT_MIN(group, (int64_t)2 + group % 2);
+	m.num_attention_heads = m.num_key_value_heads * shrunk(group, 1);
 	m.num_hidden_layers = TT_MIN(m.num_hidden_layers, (int64_t)2);
 	m.head_dim = TT_MIN(m.head_dim, (int64_t)4);
 	m.hidden_size = shrunk(m.hidden_size, 16);
@@ -258,33 +258,6 @@ static const char *finding(const proof *p, int ranks)
 }
 
 /* ---- meshes ---------------------------------------------------------------------------------------------------------------------------------- */
-
-/* Degrees up to 8 that divide n, in words. */
-static const char *divisors(tt_arena *a, int64_t n)
-{
-	tt_buf b = { 0 };
-	for (int k = 1; k <= 8; k++)
-		if (n % k == 0)
-			tt_buf_printf(&b, "%s%d", b.n ? ", " : "", k);
-	const char *s = tt_arena_strdup(a, b.s);
-	tt_buf_fini(&b);
-	return s;
-}
-
-const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size)
-{
-	int tp = size[TT_TP], cp = size[TT_CP];
-	if (m->num_key_value_heads % tp)
-		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d does not divide the model's %lld kv heads (%s would)", tp,
-				       (long long)m->num_key_value_heads, divisors(a, m->num_key_value_heads));
-	if (m->vocab_size < tp || m->intermediate_size < tp)
-		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d is more than there are ids (%lld) or hidden units (%lld)", tp, (long long)m->vocab_size,
-				       (long long)m->intermediate_size);
-	if (context < 2 * cp)
-		return tt_arena_printf(a, "parallelism.context_parallel_degree = %d cuts rows of %lld tokens into less than two pieces a rank (at most %lld)", cp,
-				       (long long)context, (long long)context / 2);
-	return NULL;
-}
 
 static tt_status verify_mesh(proof *p)
 {

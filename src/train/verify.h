@@ -33,9 +33,6 @@ typedef struct tt_verify_result {
 	tt_llama_config model;   /* as it was run */
 } tt_verify_result;
 
-/* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
-const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
-
 /* `seen`, if given, is called after each mesh. A mesh that differs is a finding, not an error. */
 tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_options *v, void (*seen)(void *ctx, const tt_verify_mesh *m), void *ctx,
 	tt_verify_result *out) TT_CHECKED;
