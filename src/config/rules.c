@@ -108,6 +108,9 @@ static bool no_momentum(const tt_config *c) { return is_sgd(c) && c->optimizer.m
 static bool no_decay(const tt_config *c) { return c->optimizer.weight_decay == 0 && c->optimizer.param_groups.n == 0; }
 static bool no_validation(const tt_config *c) { return !c->validation.enable; }
 static bool no_checkpoint(const tt_config *c) { return !c->checkpoint.enable; }
+static bool not_selective(const tt_config *c) { return c->activation_checkpoint.mode != TT_AC_SELECTIVE; }
+static bool no_budget(const tt_config *c) { return c->activation_checkpoint.mode != TT_AC_BUDGET; }
+static bool budget_in_mib(const tt_config *c) { return c->activation_checkpoint.memory_budget_mib > 0; }
 static bool stops(const tt_config *c) { return c->training.nonfinite == TT_NONFINITE_STOP; }
 static bool is_float64(const tt_config *c) { return c->training.dtype == TT_CFG_DTYPE_FLOAT64; }
 static bool computes_float32(const tt_config *c)
@@ -140,6 +143,9 @@ static const effect_rule EFFECTS[] = {
 	{"lr_scheduler.decay_type|lr_scheduler.min_lr_factor", never_decays, "the run ends before any decay"},
 	{"validation.freq|validation.steps", no_validation, "validation.enable is false"},
 	{"checkpoint.[!e]*|checkpoint.enable_first*|checkpoint.ex*", no_checkpoint, "checkpoint.enable is false"},
+	{"activation_checkpoint.selective_ac_option", not_selective, "activation_checkpoint.mode is not selective"},
+	{"activation_checkpoint.memory_budget*", no_budget, "activation_checkpoint.mode is not budget"},
+	{"activation_checkpoint.memory_budget", budget_in_mib, "activation_checkpoint.memory_budget_mib stands for it"},
 	{"training.nonfinite_max_skips", stops, "training.nonfinite is stop"},
 	{"training.mixed_precision_param|training.residual_dtype", is_float64,
 	 "training.dtype is float64 and everything is computed in it"},
@@ -186,6 +192,16 @@ static tt_status check_batch(tt_arena *a, const tt_config *c)
 	return check_multiple(a, c, MICRO, micro, CONTEXT, c->training.context_length);
 }
 
+static tt_status check_recompute(tt_arena *a, const tt_config *c)
+{
+	const char *s = c->activation_checkpoint.selective_ac_option;
+	size_t n = strlen(s);
+	if (strcmp(s, "op") != 0 && (n > 9 || n == 0 || strspn(s, "0123456789") != n || strspn(s, "0") == n))
+		TT_FAIL(TT_ERR_USAGE, "%sactivation_checkpoint.selective_ac_option = %s is neither \"op\" nor a number of layers, \"2\"",
+			at(a, c, "activation_checkpoint.selective_ac_option"), tt_key_shown(a, s, true));
+	return TT_OK;
+}
+
 static tt_status check_schedule(tt_arena *a, tt_config *c, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	int64_t total = schedule_total(c), warmup = c->lr_scheduler.warmup_steps;
@@ -225,6 +241,7 @@ static tt_status check_validation(tt_arena *a, const tt_config *c)
 tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	TT_TRY(check_batch(a, cfg));
+	TT_TRY(check_recompute(a, cfg));
 	TT_TRY(check_schedule(a, cfg, warn, ctx));
 	TT_TRY(check_groups(a, cfg));
 	TT_TRY(check_validation(a, cfg));

@@ -15,6 +15,7 @@
 #include "exec/exec.h"
 #include "metrics/hashes.h"
 #include "model/model.h"
+#include "pass/pass.h"
 
 /* ---- options: what a run is, free of where it was written ------------------------------------------------------------------------- */
 
@@ -39,6 +40,7 @@ typedef struct tt_run_options {
 	tt_llama_config model;
 	tt_dtype compute;      /* f32, bf16; f64: everything in double */
 	int loss_chunks;
+	tt_recompute recompute;
 	int64_t tokens_per_microbatch; /* whole rows */
 	int64_t eval_tokens;   /* tokens of a validation cell at most; 0: as a microbatch */
 	bool output_logits;    /* of validation and tt_trainer_forward */

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "ckpt/safetensors.h"
-#include "pass/pass.h"
 #include "train/train.h"
 
 enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
@@ -119,6 +118,13 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	TT_TRY(tt_optim_build(g, &o->optim, t->arena, &g));
 	dump_after(t, "optimizer", g);
 	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
+	if (o->recompute.mode != TT_RECOMPUTE_NONE) {
+		tt_recompute_report r;
+		TT_TRY(tt_pass_recompute(g, &o->recompute, t->arena, &g, &r));
+		dump_after(t, "recompute", g);
+		tt_log(TT_LOG_INFO, "recompute: %.1f of %.1f MiB are kept from forward to backward, %.0f%% of forward is made again",
+		       (double)r.kept / (double)TT_MIB, (double)r.none / (double)TT_MIB, 100 * r.again / r.forward);
+	}
 	TT_TRY(lower(t, g, &t->train));
 
 	m.eval = true;
