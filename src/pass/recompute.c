@@ -197,7 +197,7 @@ static tt_recompute_report report(plan *p, tt_arena *a)
 
 /* ---- the modes ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* By the op table. What is said of a product that yields acc holds for the value that the acc is rounded to. */
+/* By the op table. What is said of a product that yields acc holds for the value that the acc is rounded to; then nobody wants the acc. */
 static void keep_by_op(plan *p, tt_arena *a)
 {
 	const tt_graph *g = p->g;
@@ -213,7 +213,7 @@ static void keep_by_op(plan *p, tt_arena *a)
 			chosen[i] = count[p->layer[i]]++ % 2 == 0;
 		else
 			chosen[i] = n->op->keep == TT_KEEP_YES;
-		p->keep[i] |= chosen[i] && g->values[n->out[0]].dtype != TT_ACC;
+		p->keep[i] |= chosen[i];
 	}
 }
 

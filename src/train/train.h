@@ -115,6 +115,7 @@ tt_exec *tt_trainer_exec(tt_trainer *t);
 tt_data *tt_trainer_data(tt_trainer *t);
 const tt_graph *tt_trainer_graph(const tt_trainer *t); /* as compiled for training */
 const tt_graph *tt_trainer_model(const tt_trainer *t); /* as the model wrote it */
+const tt_recompute_report *tt_trainer_recompute(const tt_trainer *t); /* zeros in mode none */
 const tt_startup *tt_trainer_startup(const tt_trainer *t);
 int64_t tt_trainer_params(const tt_trainer *t);
 
