@@ -492,11 +492,6 @@ static void key_errors(tt_test *t)
 		 "f.toml:2:12: data.sequence = \"packed\" is none of \"document\", \"row\""},
 		{"[activation_checkpoint]\nmode = \"most\"", NULL,
 		 "f.toml:2:8: activation_checkpoint.mode = \"most\" is none of \"none\", \"selective\", \"full\", \"budget\""},
-		{"[activation_checkpoint]\nselective_ac_option = \"00\"", NULL,
-		 "f.toml:2:1: activation_checkpoint.selective_ac_option = \"00\" is neither \"op\" nor a number of layers, \"2\""},
-		{"", "--activation_checkpoint.selective_ac_option=2nd",
-		 "--activation_checkpoint.selective_ac_option=2nd: activation_checkpoint.selective_ac_option = \"2nd\" is neither \"op\" nor a number of "
-		 "layers, \"2\""},
 		{"[activation_checkpoint]\nmemory_budget = 0", NULL,
 		 "f.toml:2:17: activation_checkpoint.memory_budget = 0.0 is out of range: in (0.0, 1.0]"},
 		{"[[optimizer.param_groups]]\nlr_scale = 2", NULL,

@@ -192,16 +192,6 @@ static tt_status check_batch(tt_arena *a, const tt_config *c)
 	return check_multiple(a, c, MICRO, micro, CONTEXT, c->training.context_length);
 }
 
-static tt_status check_recompute(tt_arena *a, const tt_config *c)
-{
-	const char *s = c->activation_checkpoint.selective_ac_option;
-	size_t n = strlen(s);
-	if (strcmp(s, "op") != 0 && (n > 9 || n == 0 || strspn(s, "0123456789") != n || strspn(s, "0") == n))
-		TT_FAIL(TT_ERR_USAGE, "%sactivation_checkpoint.selective_ac_option = %s is neither \"op\" nor a number of layers, \"2\"",
-			at(a, c, "activation_checkpoint.selective_ac_option"), tt_key_shown(a, s, true));
-	return TT_OK;
-}
-
 static tt_status check_schedule(tt_arena *a, tt_config *c, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	int64_t total = schedule_total(c), warmup = c->lr_scheduler.warmup_steps;
@@ -241,7 +231,6 @@ static tt_status check_validation(tt_arena *a, const tt_config *c)
 tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx)
 {
 	TT_TRY(check_batch(a, cfg));
-	TT_TRY(check_recompute(a, cfg));
 	TT_TRY(check_schedule(a, cfg, warn, ctx));
 	TT_TRY(check_groups(a, cfg));
 	TT_TRY(check_validation(a, cfg));
