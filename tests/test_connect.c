@@ -66,6 +66,17 @@ static void case_config_values(tt_test *t)
 	TT_CHECK(t, !strcmp(o.optim.groups[0].pattern, "*norm*") && o.optim.groups[0].lr_scale == 0.5 && o.optim.groups[0].weight_decay < 0);
 	TT_CHECK(t, o.schedule.warmup == 10 && o.schedule.total == 50 && o.schedule.decay == 25 && o.schedule.type == TT_WSD_SQRT && o.schedule.min_factor == 0.1);
 	TT_CHECK(t, o.exec.seed == 9 && o.exec.numerics == TT_EXACT && o.exec.kernels_ref && o.exec.threads == 3);
+	static const struct { const char *text; tt_recompute want; } AC[] = {
+		{ "", { TT_RECOMPUTE_NONE, 0, 0.5, 0 } },
+		{ "mode=\"full\"\n", { TT_RECOMPUTE_FULL, 0, 0.5, 0 } },
+		{ "mode=\"selective\"\n", { TT_RECOMPUTE_SELECTIVE, 0, 0.5, 0 } },
+		{ "mode=\"selective\"\nselective_ac_option=\"3\"\n", { TT_RECOMPUTE_SELECTIVE, 3, 0.5, 0 } },
+		{ "mode=\"budget\"\nmemory_budget=0.25\nmemory_budget_mib=3\n", { TT_RECOMPUTE_BUDGET, 0, 0.25, 3 * TT_MIB } },
+	};
+	for (int i = 0; i < TT_COUNT(AC); i++)
+		if (TT_CHECK_OK(t, options_of(t, tt_arena_printf(t->arena, DATA "[activation_checkpoint]\n%s", AC[i].text), &o)))
+			TT_CHECK_MSG(t, o.recompute.mode == AC[i].want.mode && o.recompute.every == AC[i].want.every && o.recompute.budget == AC[i].want.budget &&
+				o.recompute.budget_bytes == AC[i].want.budget_bytes, "%s", AC[i].text);
 	/* decay = N - W if no ratio is given; a step is one microbatch if nothing is said; no clipping if the norm may be infinite. */
 	if (TT_CHECK_OK(t, options_of(t, "[training]\nsteps=30\nmax_norm=inf\ncontext_length=64\ntokens_per_step=640\n[lr_scheduler]\nwarmup_steps=4\n" DATA, &o)))
 		TT_CHECK(t, o.schedule.decay == 26 && o.tokens_per_microbatch == 640 && o.optim.max_norm == 0 && o.compute == TT_BF16);
@@ -89,6 +100,11 @@ static void case_config_errors(tt_test *t)
 		  "c.toml:4:1: training.tokens_per_microbatch = 2048 is more than training.tokens_per_step = 1024" },
 		{ "[training]\nresidual_dtype=\"float32\"\n" DATA,
 		  "training.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")" },
+		{ "[activation_checkpoint]\nmode=\"selective\"\nselective_ac_option=\"0\"\n" DATA,
+		  "c.toml:3:1: activation_checkpoint.selective_ac_option = \"0\" is neither \"op\" nor a number of layers, \"1\" to \"6\"" },
+		{ "[activation_checkpoint]\nmode=\"selective\"\nselective_ac_option=\"2nd\"\n" DATA, "selective_ac_option = \"2nd\" is neither" },
+		{ "[activation_checkpoint]\nmode=\"selective\"\nselective_ac_option=\"7\"\n" DATA, "selective_ac_option = \"7\" is neither" },
+		{ "[activation_checkpoint]\nmode=\"selective\"\nselective_ac_option=\"\"\n" DATA, "selective_ac_option = \"\" is neither" },
 		{ "[training]\nloss_chunks=65\n" DATA, "c.toml:2:13: training.loss_chunks = 65 is out of range: 1 to 64" },
 		{ "[training]\ndtype=\"float64\"\n[debug]\nnumerics=\"exact\"\n" DATA,
 		  "training.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")" },

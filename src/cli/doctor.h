@@ -34,6 +34,7 @@ typedef struct tt_doctor_plan {
 	int64_t params, region[TT_EXEC_NREGIONS], planned; /* bytes */
 	int64_t staging;     /* of checkpoints saved while training goes on, at most */
 	bool saves, async, adamw, references, exact, compute_bf16;
+	bool keeps;          /* activations that could be made again: activation_checkpoint.mode is not full */
 	int64_t checkpoint;  /* bytes of a full one */
 	int64_t keep;        /* checkpoint.keep_latest_k */
 	int64_t context, trained_context; /* training.context_length; what the model's positions are made for */

@@ -79,7 +79,7 @@ tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cf
 	const tt_exec *e = tt_trainer_exec(t);
 	tt_doctor_plan p = {
 		.name = name, .params = tt_trainer_params(t), .saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only,
-		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED, .adamw = !o.optim.sgd, .references = o.exec.kernels_ref,
+		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED, .adamw = !o.optim.sgd, .keeps = o.recompute.mode != TT_RECOMPUTE_FULL, .references = o.exec.kernels_ref,
 		.exact = o.exec.numerics == TT_EXACT, .compute_bf16 = o.compute == TT_BF16, .checkpoint = tt_trainer_checkpoint_bytes(t),
 		.keep = cfg->checkpoint.keep_latest_k, .context = o.data.context_length, .trained_context = o.model.max_position_embeddings,
 		.tokens = o.tokens_per_microbatch,
@@ -122,7 +122,8 @@ static const char *less_memory(ctx *c, const tt_doctor_plan *p)
 {
 	int64_t cell = p->region[TT_REGION_FRAME] + p->region[TT_REGION_WORK] + p->region[TT_REGION_IO] + p->region[TT_REGION_SCRATCH];
 	if (2 * cell > p->planned)
-		return SAY("fewer tokens at once (training.tokens_per_microbatch = %lld or less%s): they take %s",
+		return SAY("%sfewer tokens at once (training.tokens_per_microbatch = %lld or less%s): they take %s",
+			p->keeps ? "activations made again (activation_checkpoint.mode = \"full\"), or " : "",
 			(long long)(p->tokens > p->context ? tt_round_up(p->tokens / 2, p->context) : p->context), p->tokens > p->context ? "" : ", training.context_length",
 			tt_scale_bytes(cell).s);
 	return SAY("a smaller model (model.flavor, model.num_hidden_layers, model.hidden_size)%s: parameters, gradients and optimizer take %s",

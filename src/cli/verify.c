@@ -24,7 +24,8 @@ static void seen(void *ctx, const tt_verify_mesh *m)
 	if (m->illegal)
 		printf("  -       %-44s %s\n", b.s, m->illegal);
 	else
-		printf("  %-7s %-44s microbatches of %lld row%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", b.s, (long long)m->rows, m->rows == 1 ? "" : "s", m->seconds,
+		printf("  %-7s %-44s microbatches of %lld row%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", b.s, (long long)m->rows, m->rows == 1 ? "" : "s",
+		       m->recompute ? ", recomputed" : "", m->seconds,
 		       m->finding ? "\n          " : "", m->finding ? m->finding : "");
 	fflush(stdout);
 	tt_buf_fini(&b);

@@ -108,6 +108,9 @@ static bool no_momentum(const tt_config *c) { return is_sgd(c) && c->optimizer.m
 static bool no_decay(const tt_config *c) { return c->optimizer.weight_decay == 0 && c->optimizer.param_groups.n == 0; }
 static bool no_validation(const tt_config *c) { return !c->validation.enable; }
 static bool no_checkpoint(const tt_config *c) { return !c->checkpoint.enable; }
+static bool not_selective(const tt_config *c) { return c->activation_checkpoint.mode != TT_AC_SELECTIVE; }
+static bool no_budget(const tt_config *c) { return c->activation_checkpoint.mode != TT_AC_BUDGET; }
+static bool budget_in_mib(const tt_config *c) { return c->activation_checkpoint.memory_budget_mib > 0; }
 static bool stops(const tt_config *c) { return c->training.nonfinite == TT_NONFINITE_STOP; }
 static bool is_float64(const tt_config *c) { return c->training.dtype == TT_CFG_DTYPE_FLOAT64; }
 static bool computes_float32(const tt_config *c)
@@ -140,6 +143,9 @@ static const effect_rule EFFECTS[] = {
 	{"lr_scheduler.decay_type|lr_scheduler.min_lr_factor", never_decays, "the run ends before any decay"},
 	{"validation.freq|validation.steps", no_validation, "validation.enable is false"},
 	{"checkpoint.[!e]*|checkpoint.enable_first*|checkpoint.ex*", no_checkpoint, "checkpoint.enable is false"},
+	{"activation_checkpoint.selective_ac_option", not_selective, "activation_checkpoint.mode is not selective"},
+	{"activation_checkpoint.memory_budget*", no_budget, "activation_checkpoint.mode is not budget"},
+	{"activation_checkpoint.memory_budget", budget_in_mib, "activation_checkpoint.memory_budget_mib stands for it"},
 	{"training.nonfinite_max_skips", stops, "training.nonfinite is stop"},
 	{"training.mixed_precision_param|training.residual_dtype", is_float64,
 	 "training.dtype is float64 and everything is computed in it"},

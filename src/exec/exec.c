@@ -75,16 +75,10 @@ static void bind_program(tt_exec *e, program *p)
 static tt_status refuse(const tt_exec *e, int64_t need, int64_t limit)
 {
 	tt_buf text = {0};
-	int largest = TT_REGION_PARAM;
-	for (int r = 0; r < TT_EXEC_NREGIONS; r++) {
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
 		tt_buf_printf(&text, "%s%s %.1f", r ? ", " : "", tt_exec_region_name(r), (double)e->planned[r] / (double)TT_MIB);
-		if (e->planned[r] > e->planned[largest])
-			largest = r;
-	}
-	bool model = largest == TT_REGION_PARAM || largest == TT_REGION_GRAD || largest == TT_REGION_OPTIM;
-	tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plan needs %.1f MiB, the limit is %.1f MiB (%s MiB); the largest part is %s: %s",
-		(double)need / (double)TT_MIB, (double)limit / (double)TT_MIB, text.s, tt_exec_region_name(largest),
-		model ? "a smaller model fits" : "lower training.tokens_per_microbatch");
+	tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plan needs %.1f MiB, the limit is %.1f MiB (%s MiB)", (double)need / (double)TT_MIB,
+		(double)limit / (double)TT_MIB, text.s);
 	tt_buf_fini(&text);
 	return TT_ERR_MEMORY;
 }

@@ -537,11 +537,12 @@ void tt_copy_node(tt_copy *c, const tt_node *n)
 	g->seg = n->seg;
 	g->group = n->group;
 	memcpy(g->scope, n->scope, strlen(n->scope) + 1);
-	/* Names are taken over as they are, whatever made them. */
+	/* Names are taken over, whatever made them. */
 	int64_t first = g->nvalues;
 	const char *names[TT_MAX_IO];
 	for (int i = 0; i < n->nout; i++)
-		names[i] = copy_name(c, c->from->values[n->out[i]].name);
+		names[i] = c->suffix ? tt_arena_printf(g->arena, "%s%s", c->from->values[n->out[i]].name, c->suffix)
+				     : copy_name(c, c->from->values[n->out[i]].name);
 	tt_v out = add_node(g, n->op, n->attr, n->nin, in, n->nout, NULL, names);
 	for (int i = 0; i < n->nout; i++)
 		c->map[n->out[i]] = tt_out(out, i);

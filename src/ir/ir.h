@@ -308,10 +308,19 @@ enum {
 	TT_OP_ACC_SUM = 16,    /* its acc output is a sum over a contracted, splittable label                             */
 };
 
+/* What recompute does with an op's outputs where a backward wants them (pass/recompute.c). */
+typedef enum tt_keep {
+	TT_KEEP_NO,     /* cheap to make again                                                                            */
+	TT_KEEP_SECOND, /* `selective` keeps the first, third.. of a layer: products, that cost much and hold much        */
+	TT_KEEP_YES,    /* `selective` keeps them                                                                         */
+	TT_KEEP_ALWAYS, /* every mode keeps them: choices that must not be made twice                                     */
+} tt_keep;
+
 typedef struct tt_op {
 	const char *name, *doc;
 	tt_class cls;
 	int flags;
+	tt_keep keep;
 	int nin, nin_max;      /* arity; the inputs beyond nin are optional (0 = absent); nin_max -1: variadic */
 	int nout;              /* -1: given by the builder */
 	/* Dim labels, einsum style: "tk,ok,o->to". A letter is the same extent wherever it stands. An upper-case letter is never
@@ -355,6 +364,7 @@ typedef struct tt_copy {
 	const tt_graph *from;
 	tt_graph *to;
 	tt_v *map; /* [from->nvalues] id in `to`, 0 = not yet */
+	const char *suffix; /* of the names of what is copied next; NULL: none */
 } tt_copy;
 tt_copy tt_copy_begin(const tt_graph *from, tt_arena *a); /* copies inputs and states; outputs and roots come with tt_copy_end */
 void tt_copy_node(tt_copy *c, const tt_node *n);

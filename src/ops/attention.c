@@ -285,7 +285,7 @@ static bool attention_sample(tt_graph *g, int which)
 const tt_op tt_op_attention = {
 	.name = "attention",
 	.doc = "causal attention within sequences over K/V blocks of 64 positions from the sequence's start; lse is the log of each row's sum",
-	.cls = TT_CLASS_FORWARD, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = attention_attrs,
+	.cls = TT_CLASS_FORWARD, .keep = TT_KEEP_YES, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = attention_attrs,
 	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .localise = attention_local, .vjp = attention_vjp, .cost = attention_cost,
 	.scratch = attention_op_scratch, .sample = attention_sample,
 };

@@ -159,7 +159,7 @@ static bool linear_sample(tt_graph *g, int which)
 const tt_op tt_op_linear = {
 	.name = "linear",
 	.doc = "y = x w^T (+ b): one ascending fma chain per output, in 8 K segments joined by a tree where k is splittable (then y is acc)",
-	.cls = TT_CLASS_FORWARD, .flags = TT_OP_ACC_SUM, .nin = 2, .nin_max = 3, .nout = 1, .labels = "tk,ok,o->to",
+	.cls = TT_CLASS_FORWARD, .flags = TT_OP_ACC_SUM, .keep = TT_KEEP_SECOND, .nin = 2, .nin_max = 3, .nout = 1, .labels = "tk,ok,o->to",
 	.outs = (const char *const[]){ "y" }, .attr_size = sizeof(tt_attr_linear),
 	.attrs = (const tt_attr[]){ { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear, dtype) },
 				    { "segments", TT_ATTR_INTS, offsetof(tt_attr_linear, segments) },

@@ -1,6 +1,6 @@
 /* pass: rewritings of the graph. Each reads a const graph, returns a new verified one, and changes no bit of any result.
  *
- * Order for training: [model] -> partition -> autodiff -> optimizer -> localise -> fold_rounds (`fast`) -> formats -> exec.
+ * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise -> fold_rounds (`fast`) -> formats -> exec.
  */
 #ifndef TT_PASS_H
 #define TT_PASS_H
@@ -43,6 +43,26 @@ tt_status tt_pass_partition(const tt_graph *g, const tt_plan *plan, tt_arena *a,
 
 /* The graph of the rank at `coord`: local dims and attributes, conversions as exchanges; no mesh, as any graph of one rank. */
 tt_status tt_pass_localise(const tt_graph *g, const int *coord, tt_arena *a, tt_graph **out) TT_CHECKED;
+
+/* What B finds kept by F, and what it makes again (recompute.c). Layers are told by scope path ("model.layers.3"); what is made outside of layers,
+ * and their inputs, are always kept. */
+typedef enum tt_recompute_mode { TT_RECOMPUTE_NONE, TT_RECOMPUTE_SELECTIVE, TT_RECOMPUTE_FULL, TT_RECOMPUTE_BUDGET } tt_recompute_mode;
+typedef struct tt_recompute {
+	tt_recompute_mode mode;
+	int64_t every;        /* selective: 0: by the op table (tt_keep); n: the n-th, 2n-th.. layer makes all again */
+	double budget;        /* budget: share of the bytes that `none` keeps */
+	int64_t budget_bytes; /* budget: the bytes themselves, if not 0 */
+} tt_recompute;
+typedef struct tt_recompute_report {
+	int64_t none, kept;    /* bytes of one frame without and with it */
+	int64_t nodes;         /* made again */
+	double forward, again; /* cost of F, and of what is made again, by the op table, in FLOPs */
+} tt_recompute_report;
+/* Values of F that B wants and that are not kept are made again in B, as "NAME.again", right before their first reader. TT_ERR_USAGE if the budget
+ * is under the least possible. `said` may be NULL. */
+tt_status tt_pass_recompute(const tt_graph *g, const tt_recompute *o, tt_arena *a, tt_graph **out, tt_recompute_report *said) TT_CHECKED;
+/* What the pass would say: no graph is made. */
+tt_status tt_recompute_measure(const tt_graph *g, const tt_recompute *o, tt_arena *a, tt_recompute_report *out) TT_CHECKED;
 
 /* `fast` only, where acc is one fp32: a product whose acc result is only rounded rounds it in registers. */
 tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;

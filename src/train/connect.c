@@ -1,4 +1,6 @@
 /* connect.c: from config keys to run options. */
+#include <stdlib.h>
+
 #include "base/machine.h"
 #include "train/internal.h"
 
@@ -189,6 +191,36 @@ static tt_status data_options(tt_arena *a, const tt_config *cfg, const tt_llama_
 	return TT_OK;
 }
 
+static tt_status recompute_options(tt_arena *a, const tt_config *cfg, int64_t layers, tt_recompute *out)
+{
+	static const char OPTION[] = "activation_checkpoint.selective_ac_option";
+	const char *option = cfg->activation_checkpoint.selective_ac_option;
+	tt_recompute r = { .budget = cfg->activation_checkpoint.memory_budget, .budget_bytes = cfg->activation_checkpoint.memory_budget_mib * TT_MIB };
+	if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && strcmp(option, "op")) {
+		char *end;
+		r.every = strtoll(option, &end, 10);
+		if (*end || r.every < 1 || r.every > layers)
+			TT_FAIL(TT_ERR_USAGE, "%s%s = \"%s\" is neither \"op\" nor a number of layers, \"1\" to \"%lld\"", tt_config_at(a, cfg, OPTION, NULL),
+				OPTION, option, (long long)layers);
+	}
+	switch (cfg->activation_checkpoint.mode) {
+	case TT_AC_NONE:
+		r.mode = TT_RECOMPUTE_NONE;
+		break;
+	case TT_AC_SELECTIVE:
+		r.mode = TT_RECOMPUTE_SELECTIVE;
+		break;
+	case TT_AC_FULL:
+		r.mode = TT_RECOMPUTE_FULL;
+		break;
+	case TT_AC_BUDGET:
+		r.mode = TT_RECOMPUTE_BUDGET;
+		break;
+	}
+	*out = r;
+	return TT_OK;
+}
+
 static tt_status record_options(const tt_config *cfg, const char *settings, tt_hashes_options *out)
 {
 	tt_hashes_options r = { 0 };
@@ -227,6 +259,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 		TT_FAIL(TT_ERR_USAGE, "%straining.residual_dtype = \"float32\" under bfloat16 compute is not in this version (set mixed_precision_param = \"float32\")",
 			tt_config_at(a, cfg, "training.residual_dtype", "training.mixed_precision_param"));
 	o.loss_chunks = (int)cfg->training.loss_chunks;
+	TT_TRY(recompute_options(a, cfg, o.model.num_hidden_layers, &o.recompute));
 	tt_group *groups = TT_NEWN(a, tt_group, cfg->optimizer.param_groups.n);
 	for (int i = 0; i < cfg->optimizer.param_groups.n; i++) {
 		const tt_param_group *p = &cfg->optimizer.param_groups.items[i];

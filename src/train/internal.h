@@ -24,6 +24,10 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out) TT_CHECKED;
 tt_ckpt_read_fn tt_saved_read;   /* ctx: the tt_saved */
 tt_ckpt_write_fn tt_saved_write;
 
+int64_t tt_fit_bytes(tt_trainer *t); /* of its plan, all regions */
+/* The plan of `o` does not fit (that is the error set so far): the error again, with the cheapest ways that would make it fit. */
+tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit) TT_CHECKED;
+
 /* Sum of squares of a parameter, or of its accumulated gradient, in double. */
 double tt_state_square_sum(tt_trainer *t, const char *param, bool grad);
 

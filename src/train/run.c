@@ -109,6 +109,10 @@ static void log_start(tt_run *r)
 	const tt_startup *s = tt_trainer_startup(r->trainer);
 	char *trace = tt_arena_printf(r->arena, "parse %.1f ms, data %.1f, build %.1f, compile %.1f, JIT %.1f, allocate %.1f, touch and fill %.1f",
 				      r->io.parse_seconds * 1e3, s->data * 1e3, s->build * 1e3, s->compile * 1e3, s->jit * 1e3, s->allocate * 1e3, s->init * 1e3);
+	const tt_recompute_report *again = tt_trainer_recompute(r->trainer);
+	if (again->none)
+		tt_log(TT_LOG_INFO, "recompute: %s of %s are kept from forward to backward, %.0f%% of forward is made again", tt_scale_bytes(again->kept).s,
+		       tt_scale_bytes(again->none).s, 100 * again->again / again->forward);
 	tt_log(TT_LOG_INFO, "memory planned: %s", tt_scale_bytes(r->planned).s);
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },

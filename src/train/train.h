@@ -16,6 +16,7 @@
 #include "exec/exec.h"
 #include "metrics/hashes.h"
 #include "model/model.h"
+#include "pass/pass.h"
 
 /* ---- options: what a run is, free of where it was written ------------------------------------------------------------------------- */
 
@@ -52,6 +53,7 @@ typedef struct tt_run_options {
 	tt_llama_config model;
 	tt_dtype compute;      /* f32, bf16; f64: everything in double */
 	int loss_chunks;
+	tt_recompute recompute;
 	int64_t tokens_per_microbatch; /* whole rows */
 	int64_t eval_tokens;   /* tokens of a validation cell at most; 0: as a microbatch */
 	bool output_logits;    /* of validation and tt_trainer_forward */
@@ -130,6 +132,7 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d);
 tt_data *tt_trainer_data(tt_trainer *t);
 const tt_graph *tt_trainer_graph(const tt_trainer *t); /* as compiled for training */
 const tt_graph *tt_trainer_model(const tt_trainer *t); /* as the model wrote it */
+const tt_recompute_report *tt_trainer_recompute(const tt_trainer *t); /* zeros in mode none */
 const tt_startup *tt_trainer_startup(const tt_trainer *t);
 int64_t tt_trainer_params(const tt_trainer *t);
 

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "ckpt/safetensors.h"
-#include "pass/pass.h"
-#include "train/train.h"
+#include "train/internal.h"
 
 enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
 
@@ -38,6 +37,7 @@ struct tt_trainer {
 	void (*before_update)(void *ctx);
 	void *before_ctx;
 	int64_t rows_per_mb;
+	tt_recompute_report recompute; /* zeros in mode none */
 	tt_startup startup;
 };
 
@@ -45,6 +45,7 @@ tt_exec *tt_trainer_exec(tt_trainer *t) { return t->exec; }
 tt_data *tt_trainer_data(tt_trainer *t) { return t->data; }
 const tt_graph *tt_trainer_graph(const tt_trainer *t) { return t->train; }
 const tt_graph *tt_trainer_model(const tt_trainer *t) { return t->model->g; }
+const tt_recompute_report *tt_trainer_recompute(const tt_trainer *t) { return &t->recompute; }
 const tt_startup *tt_trainer_startup(const tt_trainer *t) { return &t->startup; }
 
 int64_t tt_trainer_steps(const tt_trainer *t) { return t->step; }
@@ -211,6 +212,10 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	t->typed = g;
 	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
 	TT_TRY(localise(t, *init, init));
+	if (o->recompute.mode != TT_RECOMPUTE_NONE) {
+		TT_TRY(tt_pass_recompute(g, &o->recompute, t->arena, &g, &t->recompute));
+		dump_after(t, "recompute", g);
+	}
 	TT_TRY(localise(t, g, &g));
 	TT_TRY(lower(t, g, &t->train));
 
@@ -323,6 +328,14 @@ static tt_status plan(tt_trainer *t)
 	return TT_OK;
 }
 
+/* A plan that does not fit is refused with what would make it fit. */
+static tt_status reserve(tt_trainer *t)
+{
+	int64_t need = tt_fit_bytes(t), limit = t->o.exec.limit ? t->o.exec.limit : tt_memory_limit();
+	tt_status s = tt_exec_reserve(t->exec);
+	return s == TT_ERR_MEMORY && need > limit ? tt_fit_refuse(t->arena, &t->o, limit) : s;
+}
+
 static tt_status setup(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
@@ -337,7 +350,7 @@ static tt_status setup(tt_trainer *t)
 	t->startup.data = tt_now() - t0;
 	TT_TRY(plan(t));
 	t0 = tt_now();
-	TT_TRY(tt_exec_reserve(t->exec));
+	TT_TRY(reserve(t));
 	t->startup.allocate = tt_now() - t0;
 	t0 = tt_now();
 	t->nll = TT_NEWN(t->arena, tt_slot, o->loss_chunks);

@@ -217,12 +217,30 @@ static tt_status run_steps(proof *p, tt_trainer *t, int rank)
 	return s;
 }
 
+/* The mesh's graph without its conversions must be the graph of one rank, text for text (DESIGN 1: plans add conversions and nothing else). */
+static tt_status check_erased(proof *p, const tt_trainer *mesh, const tt_run_options *o)
+{
+	tt_run_options one = *o;
+	one.mesh = (tt_run_mesh){ 0 };
+	tt_trainer *t;
+	TT_TRY(tt_trainer_plan(&one, &t));
+	tt_arena *a = tt_arena_create("erased");
+	uint64_t want = tt_graph_hash(tt_trainer_typed(t)), got = tt_graph_hash(tt_graph_erase(tt_trainer_typed(mesh), a));
+	tt_arena_destroy(a);
+	tt_trainer_destroy(t);
+	if (want != got)
+		note(p, 0, -2, 0, __builtin_nan(""), "", "the graph without its conversions is not that of one rank (debug.dump_after = [\"optimizer\"] shows both)");
+	return TT_OK;
+}
+
 static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	proof *p = ctx;
 	tt_run_options o = p->o;
 	memcpy(o.mesh.size, p->mesh->size, sizeof o.mesh.size);
 	o.mesh.sp = p->mesh->sp;
+	if (p->mesh->recompute)
+		o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
 	o.mesh.comm = c;
 	o.exec.threads = 1;
 	o.tokens_per_microbatch = p->mesh->rows * o.data.context_length;
@@ -230,7 +248,9 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		p->v->fault(p->v->fault_ctx, &o);
 	tt_trainer *t;
 	TT_TRY(tt_trainer_create(&o, &t));
-	tt_status s = run_steps(p, t, tt_comm_rank(c));
+	tt_status s = tt_comm_rank(c) == 0 ? check_erased(p, t, &o) : TT_OK;
+	if (!s)
+		s = run_steps(p, t, tt_comm_rank(c));
 	tt_trainer_destroy(t);
 	return s;
 }
@@ -294,7 +314,7 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 					if (dr * ds * cp * tp != n)
 						continue;
 					for (int sp = 0; sp <= (tp > 1); sp++) {
-						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3 };
+						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2 };
 						TT_PUSH(a, r->meshes, r->n, cap, m);
 					}
 				}

@@ -21,6 +21,7 @@ typedef struct tt_verify_mesh {
 	int size[TT_RUN_AXES];
 	bool sp;
 	int64_t rows;        /* of a microbatch */
+	bool recompute;      /* all of it, where the one rank keeps everything */
 	const char *illegal; /* why it was not run; NULL: it was */
 	const char *finding; /* what differs first, or the error; NULL: every bit is that of one rank */
 	double seconds;
