@@ -385,7 +385,7 @@ static bool in_bf16(tt_test *t, tt_arena *a, work *w)
 	return false;
 }
 
-static bool by_labels(const tt_op *op) { return op->labels && op->cls != TT_CLASS_MOVE && op != &tt_op_pack; }
+static bool by_labels(const tt_op *op) { return op->labels && op->cls != TT_CLASS_MOVE && op != &tt_op_pack && op != &tt_op_pack_pair; }
 
 static void declared(tt_test *t)
 {

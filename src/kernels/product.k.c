@@ -5,7 +5,9 @@
  *   op         C        A             B             m  n  k
  *   linear     y[T,o]   x[T,k]        w[o,k]        T  o  k
  *   linear_dx  dx[T,k]  dy[T,o]       w^T           T  k  o
- *   linear_dw  dw[o,k]  dy^T          x^T           o  k  T         linear_dw_acc: then added to (or stored in) an accumulator
+ *   linear_dw  dw[o,k]  dy^T          x^T           o  k  T
+ *
+ * linear_dx_add adds dx to a sum of other products' dx; linear_dw_acc adds dw to an accumulator, or stores it there.
  *
  * `fast`: one ascending chain per output and K segment, acc = fma(a, b, acc) from +0. Where both operands are bf16 the chain
  * runs over pairs of k, the odd element first and then the even one, the missing partner of an odd end being zero, and every
@@ -188,14 +190,14 @@ static void store_line(const job *g, int64_t line, int64_t n0, int64_t nn, real 
 		for (int64_t j = 0; j < nn; j++)
 			v[j] += b[j];
 	}
-	if (g->rounded)
-		for (int64_t j = 0; j < nn; j++)
-			v[j] += 0;
 	if (g->state) {
 		const real *s = arg_real(g->state, line, n0);
 		for (int64_t j = 0; j < nn; j++)
 			v[j] = s[j] + v[j];
 	}
+	if (g->rounded)
+		for (int64_t j = 0; j < nn; j++)
+			v[j] += 0;
 	span_store(g->out, line, n0, v, nn);
 }
 
@@ -368,6 +370,7 @@ static job job_dx(const tt_call *c)
 {
 	job g = job_of(c, &c->in[0], &c->in[1], lines_of(&c->in[0]), columns_of(&c->in[1]), c->in[0].n[1]);
 	g.rounded = ((const tt_attr_linear_dx *)c->attr)->rounded;
+	g.state = c->nin > 2 ? &c->in[2] : NULL;
 	return g;
 }
 
@@ -452,6 +455,7 @@ static void linear_dw_acc_exact(const tt_call *c)
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"linear", linear, EXACT(linear)},
 	{"linear_dx", linear_dx, EXACT(linear_dx)},
+	{"linear_dx_add", linear_dx, EXACT(linear_dx)},
 	{"linear_dw", linear_dw, EXACT(linear_dw)},
 	{"linear_dw_acc", linear_dw_acc, EXACT(linear_dw_acc)},
 	{NULL, NULL, NULL},

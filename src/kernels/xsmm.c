@@ -150,6 +150,7 @@ typedef struct forward {
 	int64_t k, n;
 	form form;
 	bool rounded;    /* a `round` was folded in: a zero is +0 */
+	bool adds;       /* linear_dx_add */
 	tt_dtype out;
 	tt_format format;
 	tile_kind kind_direct; /* of the tiles that write Y; those that write scratch have form.kind */
@@ -177,6 +178,7 @@ typedef struct forward_job {
 	const uint8_t *x, *w;
 	uint8_t *y;
 	const tt_arg *bias;
+	const float *state; /* [lines][n] that Y is added to; NULL: none */
 	uint8_t *scratch;
 	int64_t lines, block, panels, group; /* lines; of a task; panels; of a task */
 	int64_t groups;
@@ -195,7 +197,7 @@ static bool operands_fit(const tt_value *a, const tt_value *b)
 
 static bool output_fits(const tt_value *y) { return y->dtype == TT_F32 || y->dtype == TT_BF16 || y->dtype == TT_ACC; }
 
-static bool is_dx(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dx"); }
+static bool is_dx(const tt_kernel_case *c) { return !strncmp(c->op, "linear_dx", 9); } /* and linear_dx_add */
 
 static bool forward_accepts(const tt_kernel_case *c, tt_dtype dt)
 {
@@ -251,10 +253,11 @@ static size_t forward_scratch(const tt_kernel_case *c, level at)
 static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out)
 {
 	set_target(at);
-	bool bias = c->nin > 2 && c->in[2], dx = is_dx(c);
+	bool dx = is_dx(c), bias = !dx && c->nin > 2 && c->in[2];
 	forward *f = TT_NEW(a, forward);
 	*f = forward_of(c, at);
 	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
+	f->adds = dx && c->nin > 2;
 	f->out = c->out[0]->dtype;
 	f->format = forward_format(c, 1);
 	f->kind_direct = f->form.kind;
@@ -276,8 +279,8 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, co
 	}
 	f->nspans = (int)nspans;
 	if (f->out != TT_BF16) {
-		f->direct = nseg == 1;
-	} else if (f->form.to == 2 && nspans == 1 && !bias) {
+		f->direct = nseg == 1 && !f->adds;
+	} else if (f->form.to == 2 && nspans == 1 && !bias && !f->adds) {
 		f->direct = true;
 		f->kind_direct = TILE_BF16;
 	}
@@ -326,9 +329,9 @@ static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *r
 		memcpy(b, (const float *)bias->p + n0, (size_t)nn * sizeof(float));
 }
 
-/* v[nseg][SUB][64] to Y at `y`: segments joined, bias added, rounded once. */
+/* v[nseg][SUB][64] to Y at `y`: segments joined, bias added, or all of it to `state`; rounded once. */
 static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, const float *restrict v, const float *restrict bias,
-				void *restrict y)
+				const float *restrict state, void *restrict y)
 {
 	enum { S = SUB * WIDE };
 	for (int64_t i = 0; i < lines; i++, v += WIDE) {
@@ -341,6 +344,8 @@ static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, con
 				       ((v[j + 4 * S] + v[j + 5 * S]) + (v[j + 6 * S] + v[j + 7 * S]));
 		for (int j = 0; bias && j < WIDE; j++)
 			t[j] += bias[j];
+		for (int j = 0; state && j < nn; j++)
+			t[j] = state[i * f->n + j] + t[j];
 		for (int j = 0; f->rounded && j < WIDE; j++)
 			t[j] += 0;
 		if (f->out == TT_BF16) {
@@ -405,7 +410,7 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 	}
 	end_tiles(m, csr);
 	if (!direct)
-		store_scratch(f, lines, nn, own->tiles, bias, y);
+		store_scratch(f, lines, nn, own->tiles, bias, g->state ? g->state + m0 * f->n + panel * WIDE : NULL, y);
 	else if (bias || f->rounded)
 		finish_direct(f, lines, bias, y);
 }
@@ -443,7 +448,10 @@ static void forward_run(const tt_call *c)
 	TT_ASSERT(x->n[1] == f->k && x->ld == f->k && y->n[1] == f->n && y->ld == f->n && y->dtype == f->out,
 		  "planned for k %lld, n %lld", (long long)f->k, (long long)f->n);
 	forward_job g = {.f = f, .x = x->p, .w = w->p, .y = y->p, .scratch = c->scratch, .lines = x->n[0]};
-	g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
+	if (f->adds)
+		g.state = c->in[2].p;
+	else
+		g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
 	g.panels = tt_ceil_div(f->n, WIDE);
 	if (g.lines == 0)
 		return;
@@ -874,6 +882,7 @@ AT(AVX512_BF16, avx512_bf16)
 #define ROWS(dt, isa, at)                                                                                              \
 	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
 	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
 	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}, \
 	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
 

@@ -18,7 +18,7 @@
 
 #include "ops/ops.h"
 
-enum { MAX_PARTS = 12, MAX_IO = 8, MAX_NAMES = 32 };
+enum { MAX_PARTS = 12, MAX_IO = 8, MAX_NAMES = 32, MADE_ATTR = 64 };
 
 typedef struct pattern {
 	const char *name;
@@ -26,14 +26,42 @@ typedef struct pattern {
 	const char *made;
 	const char *doc;
 	int attr;          /* the part whose attribute struct the made op takes over; -1: it has none */
+	/* Looks at the attributes of the parts: false refuses them. May write attributes of its own to `made` (MADE_ATTR bytes). NULL: any will do. */
+	bool (*when)(const void *const *attr, void *made);
 } pattern;
+
+static bool both_formats(const void *const *attr, void *made)
+{
+	const tt_attr_pack *fwd = attr[0], *dx = attr[1];
+	*(tt_attr_dtype *)made = (tt_attr_dtype){ fwd->dtype };
+	return fwd->format == TT_PACK_FWD && dx->format == TT_PACK_DX && fwd->dtype == dx->dtype;
+}
+
+static bool rounded_dx(const void *const *attr, void *made)
+{
+	*(tt_attr_linear_dx *)made = (tt_attr_linear_dx){ ((const tt_attr_dtype *)attr[2])->dtype, true };
+	return true;
+}
 
 static const pattern PATTERNS[] = {
 	{ "dw_accumulate", "linear_dw(dy,x)>dw accumulate(g,dw)>sum", "linear_dw_acc(g,dy,x)>sum",
-	  "a weight gradient is added to its accumulator tile by tile", 1 },
-	{ "round_square_sum", "round(acc)>g square_sum(g)>s", "round_square_sum(acc)>s", "the gradient norm reads accumulators", -1 },
-	{ "round_adamw", "round(acc)>g adamw(p,m,v,g,c,h)>p1,m1,v1", "round_adamw(p,m,v,acc,c,h)>p1,m1,v1", "AdamW reads accumulators", 1 },
-	{ "round_sgd", "round(acc)>g sgd(p,m,g,c,h)>p1,m1", "round_sgd(p,m,acc,c,h)>p1,m1", "SGD reads accumulators", 1 },
+	  "a weight gradient is added to its accumulator tile by tile", 1, NULL },
+	{ "dx_sum_round", "linear_dx(dy,w)>dx add(s,dx)>t round(t)>y", "linear_dx_add(dy,w,s)>y",
+	  "an input gradient is added to another product's and rounded in the tile", -1, rounded_dx },
+	{ "dx_sum", "linear_dx(dy,w)>dx add(s,dx)>t", "linear_dx_add(dy,w,s)>t", "an input gradient is added to another product's in the tile", 0, NULL },
+	{ "residual_norm", "add(a,b)>h rms_norm(h,w)>y,r", "add_rms_norm(a,b,w)>h,y,r", "the residual stream is normed while a line is in cache", 1, NULL },
+	{ "norm_backward", "rms_norm_dx(dy,x,w,r)>d rms_norm_dw(dy,x,r)>dw add(d,res)>sum", "rms_norm_bwd(dy,x,w,r,res)>sum,dw",
+	  "one read of a norm's input and gradient, and the residual's gradient added", -1, NULL },
+	{ "loss_backward",
+	  "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll "
+	  "broadcast(dy,nll)>dn nll_dx(x,labels,l,dn)>dx",
+	  "cross_entropy_bwd(x,labels,dy)>nll,dx", "losses and the logits' gradient by line, while the line is in cache", 8, NULL },
+	{ "loss", "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll",
+	  "cross_entropy(x,labels)>nll", "losses by line, while the line is in cache (validation)", 6, NULL },
+	{ "pack_pair", "pack(w)>fwd pack(w)>dx", "pack_pair(w)>fwd,dx", "both formats of a weight from one read", -1, both_formats },
+	{ "round_square_sum", "round(acc)>g square_sum(g)>s", "round_square_sum(acc)>s", "the gradient norm reads accumulators", -1, NULL },
+	{ "round_adamw", "round(acc)>g adamw(p,m,v,g,c,h)>p1,m1,v1", "round_adamw(p,m,v,acc,c,h)>p1,m1,v1", "AdamW reads accumulators", 1, NULL },
+	{ "round_sgd", "round(acc)>g sgd(p,m,g,c,h)>p1,m1", "round_sgd(p,m,acc,c,h)>p1,m1", "SGD reads accumulators", 1, NULL },
 };
 
 /* ---- patterns as data ---------------------------------------------------------------------------------------------------------------- */
@@ -115,6 +143,7 @@ typedef struct match {
 	tt_v value[MAX_NAMES];   /* by name, 0: not yet bound */
 	int64_t node[MAX_PARTS]; /* by part */
 	int64_t at;              /* the node whose place it takes */
+	_Alignas(16) uint8_t attr[MADE_ATTR];
 } match;
 
 typedef struct fuser {
@@ -184,8 +213,12 @@ static bool match_part(const fuser *f, match *m, int k, int64_t index)
 /* What is left is reached from values already bound: a part that makes one of them, or reads one. */
 static bool match_rest(const fuser *f, match *m, int k)
 {
-	if (k == m->r->nparts)
-		return true;
+	if (k == m->r->nparts) {
+		const void *attr[MAX_PARTS];
+		for (int i = 0; i < k; i++)
+			attr[i] = f->g->nodes[m->node[i]].attr;
+		return !m->r->p->when || m->r->p->when(attr, m->attr);
+	}
 	const part *p = &m->r->part[k];
 	for (int i = 0; i < p->nout; i++) {
 		tt_v v = m->value[p->out[i]];
@@ -276,8 +309,9 @@ static tt_node made_node(const fuser *f, const match *m, tt_v *ids)
 		ids[i] = m->value[p->in[i]];
 	for (int i = 0; i < p->nout; i++)
 		ids[MAX_IO + i] = m->value[p->out[i]];
-	return (tt_node){ .op = p->op, .attr = m->r->p->attr < 0 ? NULL : f->g->nodes[m->node[m->r->p->attr]].attr, .scope = at->scope, .seg = at->seg,
-			  .group = at->group, .nin = p->nin, .nout = p->nout, .in = ids, .out = ids + MAX_IO };
+	int from = m->r->p->attr;
+	return (tt_node){ .op = p->op, .attr = from >= 0 ? f->g->nodes[m->node[from]].attr : p->op->attr_size ? m->attr : NULL, .scope = at->scope,
+			  .seg = at->seg, .group = at->group, .nin = p->nin, .nout = p->nout, .in = ids, .out = ids + MAX_IO };
 }
 
 static bool keeps_kernels(const fuser *f, const match *m)
