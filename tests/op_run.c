@@ -428,7 +428,7 @@ static tt_status run_kernel(tt_kernel_fn *run, const tt_op *op, const void *attr
 		if (!x)
 			continue;
 		int k = i - nin;
-		if (k >= 0 && k < nin && e->in_place && (op->flags & TT_OP_INPLACE) && in[k] && in[k]->val.dtype == x->val.dtype) {
+		if (k >= 0 && k < nin && e->in_place && (op->flags & TT_OP_INPLACE) && in[k] && in[k]->val.dtype == x->val.dtype && in[k]->count == x->count) {
 			on[k] = true;
 			io[i] = io[k];
 			io[i].x = x;

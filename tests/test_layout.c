@@ -462,7 +462,7 @@ static void case_enumerate(tt_test *t)
 static void case_maxima(tt_test *t)
 {
 	for (int i = 0; tt_ops[i]; i++) {
-		shard_bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack};
+		shard_bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack || tt_ops[i] == &tt_op_pack_pair};
 		if (tt_ops[i] == &tt_op_convert || !TT_CHECK(t, prepare(&b, b.op, 0)))
 			continue;
 		for (int k = 0; k <= b.node->nin; k++) { /* one input, then all that have no fixed type */

@@ -370,7 +370,7 @@ static void gradients(tt_test *t)
 			double error;
 			if (!TT_CHECK_OK(t, sample_error(t, *op, which, NULL, &error)) || (error < 0 && which))
 				break;
-			bool packed = *op == &tt_op_pack; /* no double packs; its vjp is the identity, as cast's */
+			bool packed = *op == &tt_op_pack || *op == &tt_op_pack_pair; /* no double packs; its vjp is the identity, as cast's */
 			if (error < 0 && packed)
 				break;
 			TT_CHECK_MSG(t, error >= 0 && error < 1e-6, "%s, sample %d: finite differences differ by %.2g", (*op)->name, which, error);
@@ -462,7 +462,7 @@ static void precisions(tt_test *t)
 	const op_case *c = all_cases(t->arena, false, &n);
 	for (int exact = 0; exact < 2; exact++)
 		for (int i = 0; i < n; i++) {
-			if (c[i].op == &tt_op_pack || c[i].large == TT_BF16)
+			if (c[i].op == &tt_op_pack || c[i].op == &tt_op_pack_pair || c[i].large == TT_BF16)
 				continue; /* no double packs; bf16 is the next case's */
 			tt_arena *a = tt_arena_create("precisions");
 			const op_env e = {.numerics = exact ? TT_EXACT : TT_FAST, .isa = op_isa(t), .first = true};

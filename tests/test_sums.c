@@ -193,6 +193,9 @@ static const char *check_local(tt_arena *a, work *w, const work *other, char c, 
 
 /* ---- splitting ----------------------------------------------------------------------------------------------------------------- */
 
+/* An input that the op's sums are added to. */
+static bool is_accumulator(const work *w, int i) { return w->in[i] && w->in[i]->val.dtype == TT_ACC && (w->op->flags & TT_OP_ACC_SUM) && w->nin > 1; }
+
 /* Terms [first, first+n) of letter c, as shard `rank`, which has them, would be called. */
 static work part(tt_arena *a, const work *w, char c, int rank, int64_t first, int64_t n)
 {
@@ -204,6 +207,8 @@ static work part(tt_arena *a, const work *w, char c, int rank, int64_t first, in
 			p.in[i] = op_slice(a, w->in[i], d, first, n);
 		else if (i >= w->op->nin && rank > 0)
 			p.in[i] = NULL; /* a bias is one term: the first shard's */
+		else if (is_accumulator(w, i) && rank > 0)
+			p.in[i] = op_tensor_new(a, &w->in[i]->val, &w->env); /* so is what sums are added to */
 	}
 	void *attr = op_attr_copy(a, w->op, w->attr);
 	int64_t *at = op_attr_at(w->op, attr, "first");
@@ -246,6 +251,11 @@ static work cancelling(tt_arena *a, const work *w, char c, int64_t m, uint64_t s
 			for (int64_t t = 0; t < x->count; t++)
 				if (op_get(x, t) >= 0)
 					op_set(p.in[i], t, (double)(rnd(&seed) % (uint64_t)n));
+		}
+		if (d < 0 && is_accumulator(w, i)) { /* as small as what is left of the terms */
+			p.in[i] = op_copy(a, x);
+			for (int64_t k = 0; k < x->count; k++)
+				op_set(p.in[i], k, op_get(x, k) * 0x1p-40);
 		}
 		if (d < 0)
 			continue;
@@ -375,7 +385,7 @@ static bool in_bf16(tt_test *t, tt_arena *a, work *w)
 	return false;
 }
 
-static bool by_labels(const tt_op *op) { return op->labels && op->cls != TT_CLASS_MOVE && op != &tt_op_pack; }
+static bool by_labels(const tt_op *op) { return op->labels && op->cls != TT_CLASS_MOVE && op != &tt_op_pack && op != &tt_op_pack_pair; }
 
 static void declared(tt_test *t)
 {

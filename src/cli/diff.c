@@ -202,7 +202,7 @@ static void compare(diff *d)
 
 typedef enum verdict { EQUAL, DIFFERENT, UNKNOWN } verdict;
 /* Views of views that are followed, and values that are asked about for one: more than any graph has, few enough for a file that means harm. */
-enum { DEPTH = 8, VISITS = 1000 };
+enum { DEPTH = 8, VISITS = 128 };
 
 static const tt_hashes_node *maker_of(const tt_hashes_program *p, const char *name)
 {
@@ -225,11 +225,11 @@ static verdict judge(const diff *d, const tt_hashes_cell *a, const tt_hashes_cel
 	const tt_hashes_node *n = maker_of(a->program, name);
 	if (n && n->nin > 0 && i < 0) {
 		verdict all = EQUAL;
-		for (int k = 0; k < n->nin && all != DIFFERENT; k++) {
+		for (int k = 0; k < n->nin && all != DIFFERENT && *visits > 0; k++) {
 			verdict v = judge(d, a, b, n->in[k], depth - 1, visits);
 			all = v == EQUAL ? all : v;
 		}
-		return all;
+		return *visits > 0 || all == DIFFERENT ? all : UNKNOWN;
 	}
 	if (!n && a->head.segment == TT_SEG_B) {
 		const tt_hashes_cell *fa = find_cell(&d->fa, d->sorted_a, a->head.step, TT_SEG_F, a->head.index);

@@ -83,6 +83,7 @@ const tt_command *tt_command_find(const char *name, const char **near)
 const tt_short_flag tt_short_flags[] = {
 	{ "--dump=", "--debug.dump=", "graph, program, memory: print it before the first step" },
 	{ "--kernels=", "--debug.kernels=", "fast or ref" },
+	{ "--passes=", "--debug.passes=", "-fuse: leave that pass out" },
 	{ "--isa=", "--debug.isa=", "auto, avx512, avx2, ref" },
 	{ "--numerics=", "--debug.numerics=", "fast or exact" },
 	{ "--threads=", "--hardware.threads=", "compute threads; never changes a bit" },

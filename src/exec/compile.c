@@ -189,15 +189,6 @@ typedef struct choice {
 	bool fast;
 } choice;
 
-/* Every input lies as the override wants it: a pass packs for an override, but nobody has to. */
-static bool lies_right(const tt_override *o, const tt_kernel_case *c)
-{
-	for (int i = 0; i < c->nin && o->format; i++)
-		if (c->in[i] && o->format(c, i) != c->in[i]->format)
-			return false;
-	return true;
-}
-
 static tt_status choose(tt_exec *e, const tt_graph *g, const tt_node *n, choice *out)
 {
 	const tt_value **io = TT_NEWN(e->arena, const tt_value *, n->nin + n->nout);
@@ -208,7 +199,7 @@ static tt_status choose(tt_exec *e, const tt_graph *g, const tt_node *n, choice 
 	tt_kernel_case c = {n->op->name, n->attr, n->nin, n->nout, io, io + n->nin, e->o.threads};
 	if (!e->o.kernels_ref && e->o.numerics == TT_FAST && !e->o.f64) {
 		const tt_override *o = tt_override_find(&c, e->o.isa);
-		if (o && lies_right(o, &c)) {
+		if (o && tt_override_reads(o, &c)) {
 			const void *plan = NULL;
 			double start = tt_now();
 			if (o->plan)

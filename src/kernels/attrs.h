@@ -18,6 +18,7 @@ typedef struct tt_attr_linear_dx { tt_dtype dtype; bool rounded; } tt_attr_linea
 typedef struct tt_attr_dtype { tt_dtype dtype; } tt_attr_dtype;                      /* round, cast */
 typedef struct tt_attr_pack { tt_dtype dtype; int64_t format; } tt_attr_pack;        /* tt_format */
 typedef struct tt_attr_vocab { int64_t first, n; } tt_attr_vocab;                    /* the shard's first id; its ids (embedding_dw) */
+typedef struct tt_attr_nll_dx { tt_attr_vocab vocab; tt_dtype dtype; } tt_attr_nll_dx; /* dtype of dx */
 typedef struct tt_attr_norm { double eps; } tt_attr_norm;
 typedef struct tt_attr_sum_exp { tt_ints segments; } tt_attr_sum_exp;               /* 9 edges in ids, as tt_attr_linear's */
 typedef struct tt_attr_rope_table { tt_reals inv_freq; double scale; } tt_attr_rope_table; /* rounded to fp32; cos, sin *= scale */

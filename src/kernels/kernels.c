@@ -111,3 +111,11 @@ const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa)
 				return o;
 	return NULL;
 }
+
+bool tt_override_reads(const tt_override *o, const tt_kernel_case *c)
+{
+	for (int i = 0; i < c->nin; i++)
+		if (c->in[i] && (o->format ? o->format(c, i) : TT_PLAIN) != c->in[i]->format)
+			return false;
+	return true;
+}

@@ -49,6 +49,14 @@
  *                                                                   coef = 0 when the norm is not finite (the loop skips or stops)
  *   adamw         p, m, v stat, g stat, coef stat[1], hyper stat[4] = {lr, 1-beta1^t, 1-beta2^t, update?0:1 skip} -> p, m, v (in place)
  *   sgd           p, mom stat, g stat, coef, hyper               -> p, mom (in place)
+ *   fused         what their parts compute in turn, every round of them in registers (ops/fused.c names the parts):
+ *   linear_dw_acc     state acc[o,k], dy, x                      -> acc[o,k]
+ *   linear_dx_add     dy, w, sum acc[T,k]                        -> val|acc[T,k]   sum + dy w
+ *   add_rms_norm      a, b val[T,D], w                           -> a + b, y val[T,D], rstd
+ *   rms_norm_bwd      dy, x, w, rstd, res val[T,D]               -> dx + res val[T,D], dw acc[D]
+ *   cross_entropy     x stat[T,V], labels                        -> nll stat[T];  cross_entropy_bwd with dy stat[1]: and dx val[T,V]
+ *   pack_pair         val[o,k]                                   -> both packed formats
+ *   round_square_sum, round_adamw, round_sgd                     the gradient comes as acc
  *   fill_normal   -                                              -> stat[..]   Philox: key seed, counter (index, 0, hash32(name "init"))
  *   fill_const    -                                              -> stat[..]   attr.mean
  *
@@ -100,6 +108,8 @@ typedef struct tt_override {
 } tt_override;
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa);
 const tt_override *tt_override_at(int i); /* row i in the order of search; NULL: there are no more */
+/* Every input lies as the override wants it: a pass packs for an override, but nobody has to. */
+bool tt_override_reads(const tt_override *o, const tt_kernel_case *c);
 
 /* Elements of a packed matrix [o,k], padding included. */
 int64_t tt_format_count(tt_format f, tt_dtype dt, int64_t o, int64_t k);

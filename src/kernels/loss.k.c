@@ -16,27 +16,29 @@ static void run_tokens(const tt_call *c, lines_fn *fn)
 }
 
 /* Greatest of a line, NaN passed over (the sum of exponentials finds it); +0 for -0. */
+static real row_max_of(const tt_arg *x_tv, int64_t t)
+{
+	int64_t width = arg_width(x_tv);
+	real buf[SPAN], m[LANES];
+	for (int l = 0; l < LANES; l++)
+		m[l] = -(real)INFINITY;
+	FOR_SPANS(line, at, n, t, t + 1, width) {
+		const real *x = span_load(buf, x_tv, line, at, n);
+		int64_t full = n & ~(int64_t)(LANES - 1);
+		for (int64_t i = 0; i < full; i += LANES)
+			for (int l = 0; l < LANES; l++)
+				m[l] = x[i + l] > m[l] ? x[i + l] : m[l];
+		for (int64_t i = full; i < n; i++)
+			m[i - full] = x[i] > m[i - full] ? x[i] : m[i - full];
+	}
+	for (int l = 1; l < LANES; l++)
+		m[0] = m[l] > m[0] ? m[l] : m[0];
+	return m[0] + (real)0;
+}
 static void row_max_lines(const tt_call *c, int64_t begin, int64_t end)
 {
-	int64_t width = arg_width(&c->in[0]);
-	real buf[SPAN];
-	for (int64_t t = begin; t < end; t++) {
-		real m[LANES];
-		for (int l = 0; l < LANES; l++)
-			m[l] = -(real)INFINITY;
-		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *x = span_load(buf, &c->in[0], line, at, n);
-			int64_t full = n & ~(int64_t)(LANES - 1);
-			for (int64_t i = 0; i < full; i += LANES)
-				for (int l = 0; l < LANES; l++)
-					m[l] = x[i + l] > m[l] ? x[i + l] : m[l];
-			for (int64_t i = full; i < n; i++)
-				m[i - full] = x[i] > m[i - full] ? x[i] : m[i - full];
-		}
-		for (int l = 1; l < LANES; l++)
-			m[0] = m[l] > m[0] ? m[l] : m[0];
-		scalar_store(&c->out[0], 0, t, m[0] + (real)0);
-	}
+	for (int64_t t = begin; t < end; t++)
+		scalar_store(&c->out[0], 0, t, row_max_of(&c->in[0], t));
 }
 static void row_max(const tt_call *c) { run_tokens(c, row_max_lines); }
 
@@ -44,30 +46,32 @@ static void row_max(const tt_call *c) { run_tokens(c, row_max_lines); }
  * ascending, segments by a tree: so vocabulary shards of 1, 2, 4 or 8 parts continue the same tree. */
 enum { SEGMENTS = 8, EXP_BLOCK = 256 };
 
+static real sum_exp_of(const tt_arg *x_tv, int64_t t, real m)
+{
+	int64_t width = arg_width(x_tv);
+	real buf[EXP_BLOCK], e[EXP_BLOCK], s[SEGMENTS];
+	for (int g = 0; g < SEGMENTS; g++) {
+		int64_t stop = tt_deal(width, g + 1, SEGMENTS);
+		s[g] = 0;
+		for (int64_t at = tt_deal(width, g, SEGMENTS); at < stop; at += EXP_BLOCK) {
+			int64_t n = TT_MIN((int64_t)EXP_BLOCK, stop - at);
+			const real *x = span_load(buf, x_tv, t, at, n);
+			for (int64_t i = 0; i < n; i++)
+				e[i] = real_exp(x[i] - m);
+			lanes sum = {{0}};
+			lanes_add(&sum, e, n);
+			s[g] += lanes_join(&sum);
+		}
+	}
+	for (int w = 1; w < SEGMENTS; w *= 2)
+		for (int g = 0; g < SEGMENTS; g += 2 * w)
+			s[g] += s[g + w];
+	return s[0];
+}
 static void sum_exp_lines(const tt_call *c, int64_t begin, int64_t end)
 {
-	int64_t width = arg_width(&c->in[0]);
-	real buf[EXP_BLOCK], e[EXP_BLOCK];
-	for (int64_t t = begin; t < end; t++) {
-		real m = scalar_load(&c->in[1], 0, t), s[SEGMENTS];
-		for (int g = 0; g < SEGMENTS; g++) {
-			int64_t stop = tt_deal(width, g + 1, SEGMENTS);
-			s[g] = 0;
-			for (int64_t at = tt_deal(width, g, SEGMENTS); at < stop; at += EXP_BLOCK) {
-				int64_t n = TT_MIN((int64_t)EXP_BLOCK, stop - at);
-				const real *x = span_load(buf, &c->in[0], t, at, n);
-				for (int64_t i = 0; i < n; i++)
-					e[i] = real_exp(x[i] - m);
-				lanes sum = {{0}};
-				lanes_add(&sum, e, n);
-				s[g] += lanes_join(&sum);
-			}
-		}
-		for (int w = 1; w < SEGMENTS; w *= 2)
-			for (int g = 0; g < SEGMENTS; g += 2 * w)
-				s[g] += s[g + w];
-		scalar_store(&c->out[0], 0, t, s[0]);
-	}
+	for (int64_t t = begin; t < end; t++)
+		scalar_store(&c->out[0], 0, t, sum_exp_of(&c->in[0], t, scalar_load(&c->in[1], 0, t)));
 }
 static void sum_exp(const tt_call *c) { run_tokens(c, sum_exp_lines); }
 
@@ -134,31 +138,45 @@ static void nll(const tt_call *c)
 }
 
 /* (exp(x - lse) - onehot)*dy, zeros where ignored */
-static void nll_dx_lines(const tt_call *c, int64_t begin, int64_t end)
+static void nll_dx_line(const tt_call *c, int64_t t, real shift, real dy, const tt_arg *out)
 {
-	const int32_t *labels = arg_i32(&c->in[1]);
-	int64_t width = arg_width(&c->in[0]), first = vocab_first(c);
+	int64_t width = arg_width(&c->in[0]), label = arg_i32(&c->in[1])[t], hot = label - vocab_first(c);
 	real buf[SPAN], tmp[SPAN];
-	for (int64_t t = begin; t < end; t++) {
-		bool ignored = labels[t] < 0;
-		int64_t hot = labels[t] - first;
-		real shift = scalar_load(&c->in[2], 0, t), dy = scalar_load(&c->in[3], 0, t);
-		FOR_SPANS(line, at, n, t, t + 1, width) {
-			const real *x = span_load(buf, &c->in[0], line, at, n);
-			if (ignored) {
-				memset(tmp, 0, sizeof(real) * (size_t)n);
-			} else {
-				real saved = hot >= at && hot < at + n ? x[hot - at] : (real)0;
-				for (int64_t i = 0; i < n; i++)
-					tmp[i] = real_exp(x[i] - shift) * dy;
-				if (hot >= at && hot < at + n)
-					tmp[hot - at] = (real_exp(saved - shift) - (real)1) * dy;
-			}
-			span_store(&c->out[0], line, at, tmp, n);
+	FOR_SPANS(line, at, n, t, t + 1, width) {
+		const real *x = span_load(buf, &c->in[0], line, at, n);
+		if (label < 0) {
+			memset(tmp, 0, sizeof(real) * (size_t)n);
+		} else {
+			real saved = hot >= at && hot < at + n ? x[hot - at] : (real)0;
+			for (int64_t i = 0; i < n; i++)
+				tmp[i] = real_exp(x[i] - shift) * dy;
+			if (hot >= at && hot < at + n)
+				tmp[hot - at] = (real_exp(saved - shift) - (real)1) * dy;
 		}
+		span_store(out, line, at, tmp, n);
 	}
 }
+static void nll_dx_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	for (int64_t t = begin; t < end; t++)
+		nll_dx_line(c, t, scalar_load(&c->in[2], 0, t), scalar_load(&c->in[3], 0, t), &c->out[0]);
+}
 static void nll_dx(const tt_call *c) { run_tokens(c, nll_dx_lines); }
+
+/* ---- all of it by line, while the line is in cache: x, labels, (dy[1]) -> nll, (dx) -------------------------------------------- */
+
+static void cross_entropy_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	int64_t first = vocab_first(c), width = arg_width(&c->in[0]);
+	for (int64_t t = begin; t < end; t++) {
+		real m = row_max_of(&c->in[0], t), s = sum_exp_of(&c->in[0], t, m) + (real)0, target = picked(c, t, first, width) + (real)0;
+		real shift = m + real_log(s);
+		scalar_store(&c->out[0], 0, t, arg_i32(&c->in[1])[t] < 0 ? (real)0 : shift - target);
+		if (c->nout > 1)
+			nll_dx_line(c, t, shift, scalar_load(&c->in[2], 0, 0), &c->out[1]);
+	}
+}
+static void cross_entropy(const tt_call *c) { run_tokens(c, cross_entropy_lines); }
 
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"row_max", row_max, NULL},
@@ -167,5 +185,7 @@ const tt_kernel TT_KERNEL_TABLE[] = {
 	{"lse", lse, NULL},
 	{"nll", nll, NULL},
 	{"nll_dx", nll_dx, NULL},
+	{"cross_entropy", cross_entropy, NULL},
+	{"cross_entropy_bwd", cross_entropy, NULL},
 	{0},
 };

@@ -5,10 +5,9 @@
 
 /* ---- forward: y = (x*rstd)*w, rstd = 1/sqrt(sum(x^2)/D + eps) ----------------------------------------------------------- */
 
-static void rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
+static void norm_lines(const tt_call *c, const tt_arg *x_td, const tt_arg *w_d, const tt_arg *y_td, const tt_arg *rstd_t, int64_t begin, int64_t end)
 {
 	const tt_attr_norm *attr = c->attr;
-	const tt_arg *x_td = &c->in[0], *w_d = &c->in[1], *y_td = &c->out[0];
 	int64_t width = arg_width(x_td);
 	real eps = (real)attr->eps, xbuf[SPAN], wbuf[SPAN], tmp[SPAN];
 	const real *x = NULL, *w = NULL; /* a line that is one span is loaded once */
@@ -19,7 +18,7 @@ static void rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
 			lanes_add_products(&sum, x, x, n);
 		}
 		real rstd = real_rsqrt(lanes_join(&sum) / (real)width + eps);
-		scalar_store(&c->out[1], 0, t, rstd);
+		scalar_store(rstd_t, 0, t, rstd);
 		FOR_SPANS(line, at, n, t, t + 1, width) {
 			if (width > SPAN)
 				x = span_load(xbuf, x_td, line, at, n);
@@ -33,9 +32,38 @@ static void rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
 		}
 	}
 }
+static void rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	norm_lines(c, &c->in[0], &c->in[1], &c->out[0], &c->out[1], begin, end);
+}
 static void rms_norm(const tt_call *c)
 {
 	tt_lines(c, arg_lines(&c->in[0]), lines_block(arg_width(&c->in[0])), rms_norm_lines);
+}
+
+/* h = a + b, rounded as it is stored, and its norm while the lines are in cache. Outputs h, y, rstd. */
+static void add_lines(const tt_arg *a_td, const tt_arg *b_td, const tt_arg *h_td, int64_t begin, int64_t end)
+{
+	int64_t width = arg_width(h_td);
+	real abuf[PIECE], bbuf[PIECE], tmp[PIECE];
+	FOR_PIECES(line, at, n, begin, end, width) {
+		const real *a = span_load(abuf, a_td, line, at, n), *b = span_load(bbuf, b_td, line, at, n);
+		real *h = span_out(tmp, h_td, line, at);
+		INPLACE_LOOP
+		for (int64_t i = 0; i < n; i++)
+			h[i] = a[i] + b[i];
+		span_store(h_td, line, at, h, n);
+	}
+}
+static void add_rms_norm_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	/* All sums of the block first: a line read right after it was written waits for each of its stores. */
+	add_lines(&c->in[0], &c->in[1], &c->out[0], begin, end);
+	norm_lines(c, &c->out[0], &c->in[2], &c->out[1], &c->out[2], begin, end);
+}
+static void add_rms_norm(const tt_call *c)
+{
+	tt_lines(c, arg_lines(&c->in[0]), lines_block(arg_width(&c->in[0])), add_rms_norm_lines);
 }
 
 /* ---- backward to x: u = dy*w, s = sum(u*x)*rstd^2/D, dx = rstd*(u - x*s) -------------------------------------------------- */
@@ -160,6 +188,81 @@ static void sum_tokens_exact(const tt_call *c) { run_columns(c, sum_tokens_exact
 static void rms_norm_dw(const tt_call *c) { run_columns(c, norm_dw_part); }
 static void rms_norm_dw_exact(const tt_call *c) { run_columns(c, norm_dw_exact_part); }
 
+/* ---- rms_norm_bwd: dx + res, and dw, in one read of dy and x ------------------------------------------------------------------
+ * Inputs dy, x, w, rstd, res; outputs dx + res (dx rounded to its dtype first), dw. A thread takes a block of tokens, whose terms of dw go
+ * to a line of scratch [blocks][D]; they are joined ascending, as rms_norm_dw does it. */
+
+static void norm_bwd_block(void *ctx, int64_t block, int lane)
+{
+	(void)lane;
+	const tt_call *c = ctx;
+	const tt_arg *dy_td = &c->in[0], *x_td = &c->in[1], *w_d = &c->in[2], *res_td = &c->in[4], *out = &c->out[0];
+	int64_t width = arg_width(x_td), end = TT_MIN(arg_lines(x_td), (block + 1) * TOKEN_BLOCK);
+	real dybuf[SPAN], xbuf[SPAN], wbuf[SPAN], rbuf[SPAN], d[SPAN], *part = (real *)c->scratch + block * width;
+	const real *dy = NULL, *x = NULL, *w = NULL; /* a line that is one span is loaded once */
+	memset(part, 0, sizeof(real) * (size_t)width);
+	for (int64_t t = block * TOKEN_BLOCK; t < end; t++) {
+		real rstd = scalar_load(&c->in[3], 0, t);
+		lanes sum = {{0}};
+		FOR_SPANS(line, at, n, t, t + 1, width) {
+			dy = span_load(dybuf, dy_td, line, at, n);
+			x = span_load(xbuf, x_td, line, at, n);
+			if (width > SPAN || !w)
+				w = span_load(wbuf, w_d, 0, at, n);
+			LANES_ADD(&sum, n, dy[i] * w[i] * x[i]);
+		}
+		real s = lanes_join(&sum) * (rstd * rstd) / (real)width;
+		FOR_SPANS(line, at, n, t, t + 1, width) {
+			if (width > SPAN) {
+				dy = span_load(dybuf, dy_td, line, at, n);
+				x = span_load(xbuf, x_td, line, at, n);
+				w = span_load(wbuf, w_d, 0, at, n);
+			}
+			const real *res = span_load(rbuf, res_td, line, at, n);
+			real *restrict sums = part + at;
+			for (int64_t i = 0; i < n; i++) {
+				sums[i] += dy[i] * (x[i] * rstd);
+				d[i] = rstd * (dy[i] * w[i] - x[i] * s);
+			}
+			for (int64_t i = 0; out->dtype == TT_BF16 && i < n; i++)
+				d[i] = real_round_bf16(d[i]);
+			for (int64_t i = 0; i < n; i++)
+				d[i] += res[i];
+			span_store(out, line, at, d, n);
+		}
+	}
+}
+static void rms_norm_bwd(const tt_call *c)
+{
+	int64_t width = arg_width(&c->in[1]), blocks = tt_ceil_div(arg_lines(&c->in[1]), TOKEN_BLOCK);
+	tt_pool_run(c->env->pool, blocks, norm_bwd_block, (void *)c);
+	real *total = arg_real(&c->out[1], 0, 0);
+	memset(total, 0, sizeof(real) * (size_t)width);
+	for (int64_t b = 0; b < blocks; b++) {
+		const real *restrict part = (const real *)c->scratch + b * width;
+		for (int64_t i = 0; i < width; i++)
+			total[i] += part[i];
+	}
+}
+
+/* In `exact` one after the other. */
+static void norm_dx_add_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	rms_norm_dx_lines(c, begin, end);
+	add_lines(&c->out[0], &c->in[4], &c->out[0], begin, end);
+}
+static void rms_norm_bwd_exact(const tt_call *c)
+{
+	const tt_arg in[] = {c->in[0], c->in[1], c->in[3]};
+	tt_call dw = *c;
+	dw.in = in;
+	dw.nin = 3;
+	dw.out = &c->out[1];
+	dw.nout = 1;
+	rms_norm_dw_exact(&dw);
+	tt_lines(c, arg_lines(&c->in[1]), lines_block(arg_width(&c->in[1])), norm_dx_add_lines);
+}
+
 /* x[T] -> one sum. */
 static void total(const tt_call *c)
 {
@@ -193,9 +296,11 @@ static void total_exact(const tt_call *c)
 
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"rms_norm", rms_norm, NULL},
+	{"add_rms_norm", add_rms_norm, NULL},
 	{"rms_norm_dx", rms_norm_dx, NULL},
 	{"rms_norm_dw", rms_norm_dw, TT_EXACT(rms_norm_dw_exact)},
 	{"sum_tokens", sum_tokens, TT_EXACT(sum_tokens_exact)},
+	{"rms_norm_bwd", rms_norm_bwd, TT_EXACT(rms_norm_bwd_exact)},
 	{"total", total, TT_EXACT(total_exact)},
 	{0},
 };

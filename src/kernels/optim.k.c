@@ -3,6 +3,21 @@
 #include "kernels/exact.h"
 #include "kernels/math.h"
 
+/* A gradient that comes as acc is rounded as `round` does it, in a buffer: round_square_sum, round_adamw, round_sgd. */
+static const real *gradient_load(const tt_call *c, real *buf, const tt_arg *g, int64_t line, int64_t at, int64_t n)
+{
+	if (g->dtype != TT_ACC)
+		return span_load(buf, g, line, at, n);
+	if (c->env->numerics == TT_EXACT && !c->env->f64) {
+		exact_line_round(buf, exact_line_at(g, line, at), n);
+		return buf;
+	}
+	const real *restrict x = arg_real(g, line, at);
+	for (int64_t i = 0; i < n; i++)
+		buf[i] = x[i] + (real)0;
+	return buf;
+}
+
 /* ---- sum of squares --------------------------------------------------------------------------------------------------------
  * Blocks of SQUARE_BLOCK elements of the tensor read line by line. `fast`: lane sums, blocks joined ascending. A block's sum
  * goes to its place in `part`; GROUP blocks are summed by the pool at a time, then joined by the caller. */
@@ -19,12 +34,12 @@ typedef struct square_job {
 } square_job;
 
 /* Elements [from, from+n) of the tensor read line by line, across lines: lanes count from the block's start. */
-static void load_flat(real *buf, const tt_arg *a, int64_t from, int64_t n)
+static void load_flat(const tt_call *c, real *buf, const tt_arg *a, int64_t from, int64_t n)
 {
 	int64_t width = arg_width(a);
 	while (n) {
 		int64_t line = from / width, at = from % width, k = TT_MIN(n, width - at);
-		const real *x = span_load(buf, a, line, at, k);
+		const real *x = gradient_load(c, buf, a, line, at, k);
 		if (x != buf)
 			memcpy(buf, x, sizeof(real) * (size_t)k);
 		buf += k;
@@ -32,11 +47,13 @@ static void load_flat(real *buf, const tt_arg *a, int64_t from, int64_t n)
 		n -= k;
 	}
 }
-static const real *flat(real *buf, const tt_arg *a, int64_t from, int64_t n)
+/* The square of a zero does not know its sign, so acc of `fast` is read as it lies. */
+static const real *flat(const tt_call *c, real *buf, const tt_arg *a, int64_t from, int64_t n)
 {
-	if (arg_is_real(a) && (a->ndim < 2 || a->ld == arg_width(a)))
+	bool limbs = a->dtype == TT_ACC && c->env->numerics == TT_EXACT && !c->env->f64;
+	if (arg_is_real(a) && !limbs && (a->ndim < 2 || a->ld == arg_width(a)))
 		return (const real *)a->p + from;
-	load_flat(buf, a, from, n);
+	load_flat(c, buf, a, from, n);
 	return buf;
 }
 
@@ -50,7 +67,7 @@ static void square_block(void *ctx, int64_t k, int lane)
 	lanes sum = {{0}};
 	for (int64_t n; from < end; from += n) {
 		n = TT_MIN((int64_t)SPAN, end - from);
-		const real *x = flat(buf, g, from, n);
+		const real *x = flat(j->call, buf, g, from, n);
 		lanes_add_products(&sum, x, x, n);
 	}
 	j->part.fast[k] = lanes_join(&sum);
@@ -80,7 +97,7 @@ static void square_block_exact(void *ctx, int64_t k, int lane)
 	exact_lanes sum = {{{0}}};
 	for (int64_t n; from < end; from += n) {
 		n = TT_MIN((int64_t)SPAN, end - from);
-		const real *x = flat(buf, g, from, n);
+		const real *x = flat(j->call, buf, g, from, n);
 		max = TT_MAX(max, exact_max_bits(x, n));
 		EXACT_LANES_ADD(&sum, n, (double)x[i] * (double)x[i]);
 	}
@@ -156,7 +173,7 @@ static void adamw_lines(const tt_call *c, int64_t begin, int64_t end)
 			continue;
 		}
 		const real *p = span_load(buf[0], &c->in[0], line, at, n), *m = span_load(buf[1], &c->in[1], line, at, n);
-		const real *v = span_load(buf[2], &c->in[2], line, at, n), *g = span_load(buf[3], &c->in[3], line, at, n);
+		const real *v = span_load(buf[2], &c->in[2], line, at, n), *g = gradient_load(c, buf[3], &c->in[3], line, at, n);
 		real *np = span_out(tmp[0], &c->out[0], line, at), *nm = span_out(tmp[1], &c->out[1], line, at);
 		real *nv = span_out(tmp[2], &c->out[2], line, at);
 		INPLACE_LOOP
@@ -196,7 +213,7 @@ static void sgd_lines(const tt_call *c, int64_t begin, int64_t end)
 			continue;
 		}
 		const real *p = span_load(buf[0], &c->in[0], line, at, n), *b = span_load(buf[1], &c->in[1], line, at, n);
-		const real *g = span_load(buf[2], &c->in[2], line, at, n);
+		const real *g = gradient_load(c, buf[2], &c->in[2], line, at, n);
 		real *np = span_out(tmp[0], &c->out[0], line, at), *nb = span_out(tmp[1], &c->out[1], line, at);
 		INPLACE_LOOP
 		for (int64_t i = 0; i < n; i++) {
@@ -213,8 +230,11 @@ static void sgd(const tt_call *c) { tt_lines(c, arg_lines(&c->in[0]), lines_bloc
 
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"square_sum", square_sum, TT_EXACT(square_sum_exact)},
+	{"round_square_sum", square_sum, TT_EXACT(square_sum_exact)},
 	{"norm_clip", norm_clip, NULL},
 	{"adamw", adamw, NULL},
+	{"round_adamw", adamw, NULL},
 	{"sgd", sgd, NULL},
+	{"round_sgd", sgd, NULL},
 	{0},
 };

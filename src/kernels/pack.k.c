@@ -141,7 +141,75 @@ static void pack(const tt_call *c)
 	tt_pool_run(c->env->pool, tt_ceil_div(g.features, WIDE) * g.cuts, pack_task, &g);
 }
 
+/* ---- both formats of one weight from one read: a block of 64 x 64 is cast into a buffer, and goes to both from there -------------- */
+
+typedef struct pair_job {
+	const tt_arg *w;
+	void *fwd, *dx;
+	tt_dtype to;
+} pair_job;
+
+#define DEFINE_BLOCK(name, src, dst, pair, conv)                                                                       \
+	static void name(const pair_job *g, int64_t o0, int64_t k0)                                                    \
+	{                                                                                                              \
+		int64_t o = g->w->n[0], k = g->w->n[1], no = TT_MIN(WIDE, o - o0), nk = TT_MIN(WIDE, k - k0);          \
+		dst *restrict f = (dst *)g->fwd + o0 * tt_round_up(k, pair) + k0 * WIDE;                               \
+		dst *restrict d = (dst *)g->dx + k0 * tt_round_up(o, pair) + o0 * WIDE;                                \
+		dst buf[WIDE][WIDE + PAD];                                                                             \
+		if (no < WIDE || nk < WIDE)                                                                            \
+			memset(buf, 0, sizeof buf);                                                                    \
+		for (int64_t i = 0; i < no; i++) {                                                                     \
+			const src *restrict a = (const src *)g->w->p + (o0 + i) * g->w->ld + k0;                       \
+			for (int64_t c = 0; c < WIDE; c += 64 / (int64_t)sizeof(src))                                  \
+				__builtin_prefetch(a + WIDE + c); /* the next block's */                               \
+			for (int64_t c = 0; c < WIDE; c += 64 / (int64_t)sizeof(dst)) {                                \
+				__builtin_prefetch(f + i * WIDE + c, 1);                                               \
+				__builtin_prefetch(d + i * WIDE + c, 1);                                               \
+			}                                                                                              \
+			for (int64_t c = 0; c < nk; c++)                                                               \
+				buf[i][c] = conv(a[c]);                                                                \
+		}                                                                                                      \
+		if (pair * sizeof(dst) == sizeof(uint32_t))                                                            \
+			turn_words((const uint8_t *)buf, (WIDE + PAD) / pair, tt_ceil_div(nk, pair), (uint8_t *)f);    \
+		for (int64_t c = 0; pair * sizeof(dst) != sizeof(uint32_t) && c < nk; c++)                             \
+			for (int64_t i = 0; i < WIDE; i++)                                                             \
+				f[c * WIDE + i] = buf[i][c];                                                           \
+		for (int64_t i = 0; i < no; i += pair)                                                                 \
+			for (int64_t c = 0; c < WIDE; c++)                                                             \
+				for (int64_t j = 0; j < pair; j++)                                                     \
+					d[i * WIDE + c * pair + j] = buf[i + j][c];                                    \
+	}
+DEFINE_BLOCK(block_f32_f32, float, float, 1, SAME)
+DEFINE_BLOCK(block_f32_bf16, float, tt_bf16, 2, tt_f32_to_bf16)
+DEFINE_BLOCK(block_bf16_bf16, tt_bf16, tt_bf16, 2, SAME)
+DEFINE_BLOCK(block_bf16_f32, tt_bf16, float, 1, tt_bf16_to_f32)
+DEFINE_BLOCK(block_f64_f64, double, double, 1, SAME)
+
+static void pair_task(void *ctx, int64_t task, int lane)
+{
+	(void)lane;
+	const pair_job *g = ctx;
+	tt_dtype from = g->w->dtype;
+	for (int64_t k0 = 0; k0 < g->w->n[1]; k0 += WIDE)
+		if (from == TT_F64)
+			block_f64_f64(g, task * WIDE, k0);
+		else if (from == TT_BF16)
+			(g->to == TT_BF16 ? block_bf16_bf16 : block_bf16_f32)(g, task * WIDE, k0);
+		else
+			(g->to == TT_BF16 ? block_f32_bf16 : block_f32_f32)(g, task * WIDE, k0);
+}
+
+static void pack_pair(const tt_call *c)
+{
+	const tt_arg *w = &c->in[0];
+	pair_job g = {.w = w, .fwd = c->out[0].p, .dx = c->out[1].p, .to = ((const tt_attr_dtype *)c->attr)->dtype};
+	TT_ASSERT(w->format == TT_PLAIN && (w->dtype == TT_F64) == (g.to == TT_F64), "pack_pair does not make %s of %s", tt_dtype_name(g.to),
+		  tt_dtype_name(w->dtype));
+	tt_pool_run(c->env->pool, tt_ceil_div(w->n[0], WIDE), pair_task, &g);
+}
+
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"pack", pack, NULL},
+	{"pack_pair", pack_pair, NULL},
 	{NULL, NULL, NULL},
 };

@@ -7,6 +7,8 @@
  *   linear_dx  dx[T,k]  dy[T,o]       w^T           T  k  o
  *   linear_dw  dw[o,k]  dy^T          x^T           o  k  T
  *
+ * linear_dx_add adds dx to a sum of other products' dx; linear_dw_acc adds dw to an accumulator, or stores it there.
+ *
  * `fast`: one ascending chain per output and K segment, acc = fma(a, b, acc) from +0. Where both operands are bf16 the chain
  * runs over pairs of k, the odd element first and then the even one, the missing partner of an odd end being zero, and every
  * input and result that is subnormal counts as a signed zero: what VDPBF16PS computes, bit for bit. The order inside pairs is
@@ -49,6 +51,8 @@ typedef struct job {
 	bool pairs;      /* both bf16: the chain of VDPBF16PS */
 	bool rounded;    /* a `round` was folded in: a zero is +0 */
 	const tt_arg *bias, *out; /* bias NULL: none */
+	const tt_arg *state;      /* the sum is added to it, acc; NULL: none */
+	const tt_arg *x, *y;      /* the operands */
 	int64_t ntiles;  /* tiles of C along n */
 } job;
 
@@ -186,6 +190,11 @@ static void store_line(const job *g, int64_t line, int64_t n0, int64_t nn, real 
 		for (int64_t j = 0; j < nn; j++)
 			v[j] += b[j];
 	}
+	if (g->state) {
+		const real *s = arg_real(g->state, line, n0);
+		for (int64_t j = 0; j < nn; j++)
+			v[j] = s[j] + v[j];
+	}
 	if (g->rounded)
 		for (int64_t j = 0; j < nn; j++)
 			v[j] += 0;
@@ -286,6 +295,11 @@ static void exact_tile(void *ctx, int64_t tile, int lane)
 		if (bias)
 			exact_line_add(sums, bias, cols);
 		exact_line_finish(sums, cols, g->k + (bias != NULL));
+		if (g->state) {
+			if (!exact_line_sum(to, exact_line_at(g->state, m0 + i, n0), sums, cols))
+				exact_raise(g->call);
+			continue;
+		}
 		for (int j = 0; j < EXACT_LIMBS; j++)
 			memcpy(to.k[j], sums.k[j], (size_t)cols * sizeof(uint64_t));
 	}
@@ -313,7 +327,7 @@ static double magnitude(const tt_arg *a)
 static void run_exact(const job *g)
 {
 	/* |term| of products and of the bias at once, a little too strict where there is a bias. Inf*0 and NaN do not fit. */
-	double most = magnitude(&g->call->in[0]) * magnitude(&g->call->in[1]);
+	double most = magnitude(g->x) * magnitude(g->y);
 	if (g->bias)
 		most += magnitude(g->bias);
 	exact_check(g->call, most, g->k + (g->bias != NULL));
@@ -327,11 +341,10 @@ static void run_exact(const job *g)
 static operand lines_of(const tt_arg *a) { return (operand){a->p, a->dtype, a->n[0], a->ld, 1}; }
 static operand columns_of(const tt_arg *a) { return (operand){a->p, a->dtype, a->n[1], 1, a->ld}; }
 
-static job job_of(const tt_call *c, operand a, operand b, int64_t k)
+static job job_of(const tt_call *c, const tt_arg *x, const tt_arg *y, operand a, operand b, int64_t k)
 {
-	for (int i = 0; i < 2; i++)
-		TT_ASSERT(c->in[i].format == TT_PLAIN, "operand %d is packed; the reference reads plain matrices", i);
-	job g = {.call = c, .a = a, .b = b, .k = k, .nseg = 1, .out = &c->out[0]};
+	TT_ASSERT(x->format == TT_PLAIN && y->format == TT_PLAIN, "an operand is packed; the reference reads plain matrices");
+	job g = {.call = c, .a = a, .b = b, .k = k, .nseg = 1, .out = &c->out[0], .x = x, .y = y};
 	g.edges[1] = k;
 	g.pairs = a.dtype == TT_BF16 && b.dtype == TT_BF16;
 	g.ntiles = tt_ceil_div(b.n, NB);
@@ -341,7 +354,7 @@ static job job_of(const tt_call *c, operand a, operand b, int64_t k)
 static job job_linear(const tt_call *c)
 {
 	const tt_attr_linear *at = c->attr;
-	job g = job_of(c, lines_of(&c->in[0]), lines_of(&c->in[1]), c->in[0].n[1]);
+	job g = job_of(c, &c->in[0], &c->in[1], lines_of(&c->in[0]), lines_of(&c->in[1]), c->in[0].n[1]);
 	g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
 	g.rounded = at->rounded;
 	if (at->segments.n) {
@@ -355,12 +368,25 @@ static job job_linear(const tt_call *c)
 
 static job job_dx(const tt_call *c)
 {
-	job g = job_of(c, lines_of(&c->in[0]), columns_of(&c->in[1]), c->in[0].n[1]);
+	job g = job_of(c, &c->in[0], &c->in[1], lines_of(&c->in[0]), columns_of(&c->in[1]), c->in[0].n[1]);
 	g.rounded = ((const tt_attr_linear_dx *)c->attr)->rounded;
+	g.state = c->nin > 2 ? &c->in[2] : NULL;
 	return g;
 }
 
-static job job_dw(const tt_call *c) { return job_of(c, columns_of(&c->in[0]), columns_of(&c->in[1]), c->in[0].n[0]); }
+static job job_of_dw(const tt_call *c, const tt_arg *dy, const tt_arg *x)
+{
+	return job_of(c, dy, x, columns_of(dy), columns_of(x), dy->n[0]);
+}
+static job job_dw(const tt_call *c) { return job_of_dw(c, &c->in[0], &c->in[1]); }
+static job job_dw_acc(const tt_call *c)
+{
+	const tt_attr_accumulate *at = c->attr;
+	job g = job_of_dw(c, &c->in[1], &c->in[2]);
+	if (!at->first || !c->env->first)
+		g.state = &c->in[0];
+	return g;
+}
 
 static void linear(const tt_call *c)
 {
@@ -377,6 +403,12 @@ static void linear_dx(const tt_call *c)
 static void linear_dw(const tt_call *c)
 {
 	job g = job_dw(c);
+	run_fast(&g);
+}
+
+static void linear_dw_acc(const tt_call *c)
+{
+	job g = job_dw_acc(c);
 	run_fast(&g);
 }
 
@@ -412,11 +444,19 @@ static void linear_dw_exact(const tt_call *c)
 	job g = job_dw(c);
 	run_exact_or_fast(&g);
 }
+
+static void linear_dw_acc_exact(const tt_call *c)
+{
+	job g = job_dw_acc(c);
+	run_exact(&g);
+}
 #endif
 
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"linear", linear, EXACT(linear)},
 	{"linear_dx", linear_dx, EXACT(linear_dx)},
+	{"linear_dx_add", linear_dx, EXACT(linear_dx)},
 	{"linear_dw", linear_dw, EXACT(linear_dw)},
+	{"linear_dw_acc", linear_dw_acc, EXACT(linear_dw_acc)},
 	{NULL, NULL, NULL},
 };

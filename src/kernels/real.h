@@ -106,8 +106,9 @@ static inline void bf16_to_real(real *restrict out, const tt_bf16 *restrict in, 
 	}
 }
 
-/* To nearest even; NaN stays NaN. A double is rounded to float first, as torch does. */
-static inline void real_to_bf16(tt_bf16 *restrict out, const real *restrict in, int64_t n)
+/* To nearest even; NaN stays NaN. A double is rounded to float first, as torch does. Not inlined: where the compiler loses sight of
+ * `restrict` it guards the vectors with a test of overlap that fails for an output behind its buffer. */
+static __attribute__((noinline, unused)) void real_to_bf16(tt_bf16 *restrict out, const real *restrict in, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
 		float f = (float)in[i];
@@ -116,6 +117,18 @@ static inline void real_to_bf16(tt_bf16 *restrict out, const real *restrict in, 
 		uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u), nan = u | 0x400000u;
 		out[i] = (tt_bf16)((f != f ? nan : rounded) >> 16);
 	}
+}
+
+/* What is left of x once it was stored in bf16. */
+static inline real real_round_bf16(real x)
+{
+	float f = (float)x;
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), nan = u | 0x400000u;
+	u = ((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded) & 0xffff0000u;
+	memcpy(&f, &u, 4);
+	return (real)f;
 }
 
 /* Elements [at, at+n) of a line as `real`: a pointer into the operand if it is stored so, else converted into buf[n]. */

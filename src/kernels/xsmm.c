@@ -60,9 +60,9 @@ typedef struct form {
 	tile_kind kind; /* with f32 C */
 } form;
 
-static form form_of(const tt_kernel_case *c, level at)
+static form form_of(const tt_value *x, level at)
 {
-	form m = {.bf16 = c->in[0]->dtype == TT_BF16};
+	form m = {.bf16 = x->dtype == TT_BF16};
 	m.widened = m.bf16 && at < AVX512_BF16;
 	m.from = m.bf16 ? 2 : 4;
 	m.to = m.widened ? 4 : m.from;
@@ -150,6 +150,7 @@ typedef struct forward {
 	int64_t k, n;
 	form form;
 	bool rounded;    /* a `round` was folded in: a zero is +0 */
+	bool adds;       /* linear_dx_add */
 	tt_dtype out;
 	tt_format format;
 	tile_kind kind_direct; /* of the tiles that write Y; those that write scratch have form.kind */
@@ -177,6 +178,7 @@ typedef struct forward_job {
 	const uint8_t *x, *w;
 	uint8_t *y;
 	const tt_arg *bias;
+	const float *state; /* [lines][n] that Y is added to; NULL: none */
 	uint8_t *scratch;
 	int64_t lines, block, panels, group; /* lines; of a task; panels; of a task */
 	int64_t groups;
@@ -195,7 +197,7 @@ static bool operands_fit(const tt_value *a, const tt_value *b)
 
 static bool output_fits(const tt_value *y) { return y->dtype == TT_F32 || y->dtype == TT_BF16 || y->dtype == TT_ACC; }
 
-static bool is_dx(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dx"); }
+static bool is_dx(const tt_kernel_case *c) { return !strncmp(c->op, "linear_dx", 9); } /* and linear_dx_add */
 
 static bool forward_accepts(const tt_kernel_case *c, tt_dtype dt)
 {
@@ -230,7 +232,7 @@ static tt_format forward_format(const tt_kernel_case *c, int i)
 /* Sizes that both `scratch` and `plan` need. */
 static forward forward_of(const tt_kernel_case *c, level at)
 {
-	forward f = {.k = c->in[0]->dim[1].n, .n = c->in[1]->dim[is_dx(c) ? 1 : 0].n, .form = form_of(c, at)};
+	forward f = {.k = c->in[0]->dim[1].n, .n = c->in[1]->dim[is_dx(c) ? 1 : 0].n, .form = form_of(c->in[0], at)};
 	f.threads = TT_MAX(c->threads, 1);
 	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
 	f.block = BLOCK;
@@ -251,10 +253,11 @@ static size_t forward_scratch(const tt_kernel_case *c, level at)
 static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out)
 {
 	set_target(at);
-	bool bias = c->nin > 2 && c->in[2], dx = is_dx(c);
+	bool dx = is_dx(c), bias = !dx && c->nin > 2 && c->in[2];
 	forward *f = TT_NEW(a, forward);
 	*f = forward_of(c, at);
 	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
+	f->adds = dx && c->nin > 2;
 	f->out = c->out[0]->dtype;
 	f->format = forward_format(c, 1);
 	f->kind_direct = f->form.kind;
@@ -276,8 +279,8 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, co
 	}
 	f->nspans = (int)nspans;
 	if (f->out != TT_BF16) {
-		f->direct = nseg == 1;
-	} else if (f->form.to == 2 && nspans == 1 && !bias) {
+		f->direct = nseg == 1 && !f->adds;
+	} else if (f->form.to == 2 && nspans == 1 && !bias && !f->adds) {
 		f->direct = true;
 		f->kind_direct = TILE_BF16;
 	}
@@ -326,9 +329,9 @@ static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *r
 		memcpy(b, (const float *)bias->p + n0, (size_t)nn * sizeof(float));
 }
 
-/* v[nseg][SUB][64] to Y at `y`: segments joined, bias added, rounded once. */
+/* v[nseg][SUB][64] to Y at `y`: segments joined, bias added, or all of it to `state`; rounded once. */
 static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, const float *restrict v, const float *restrict bias,
-				void *restrict y)
+				const float *restrict state, void *restrict y)
 {
 	enum { S = SUB * WIDE };
 	for (int64_t i = 0; i < lines; i++, v += WIDE) {
@@ -341,6 +344,8 @@ static WIDER void store_scratch(const forward *f, int64_t lines, int64_t nn, con
 				       ((v[j + 4 * S] + v[j + 5 * S]) + (v[j + 6 * S] + v[j + 7 * S]));
 		for (int j = 0; bias && j < WIDE; j++)
 			t[j] += bias[j];
+		for (int j = 0; state && j < nn; j++)
+			t[j] = state[i * f->n + j] + t[j];
 		for (int j = 0; f->rounded && j < WIDE; j++)
 			t[j] += 0;
 		if (f->out == TT_BF16) {
@@ -405,7 +410,7 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 	}
 	end_tiles(m, csr);
 	if (!direct)
-		store_scratch(f, lines, nn, own->tiles, bias, y);
+		store_scratch(f, lines, nn, own->tiles, bias, g->state ? g->state + m0 * f->n + panel * WIDE : NULL, y);
 	else if (bias || f->rounded)
 		finish_direct(f, lines, bias, y);
 }
@@ -443,7 +448,10 @@ static void forward_run(const tt_call *c)
 	TT_ASSERT(x->n[1] == f->k && x->ld == f->k && y->n[1] == f->n && y->ld == f->n && y->dtype == f->out,
 		  "planned for k %lld, n %lld", (long long)f->k, (long long)f->n);
 	forward_job g = {.f = f, .x = x->p, .w = w->p, .y = y->p, .scratch = c->scratch, .lines = x->n[0]};
-	g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
+	if (f->adds)
+		g.state = c->in[2].p;
+	else
+		g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
 	g.panels = tt_ceil_div(f->n, WIDE);
 	if (g.lines == 0)
 		return;
@@ -461,21 +469,26 @@ static void forward_run(const tt_call *c)
 /* ---- linear_dw: dW[o,k] = dY^T[o,T] X[T,k] ------------------------------------------------------------------------------
  * The contraction runs over tokens, in chunks: of X a chunk is packed into panels, of dY a chunk of DY features at a time is
  * transposed, both into a thread's own scratch (sharing the packing behind a barrier was slower). Threads own parts of dW.
- * T is known only when it runs: what a full chunk leaves over is taken by tiles of halving powers of two with beta = 1. */
+ * T is known only when it runs: what a full chunk leaves over is taken by tiles of halving powers of two with beta = 1.
+ *
+ * linear_dw_acc adds to an accumulator: the chain is from zero all the same, so its tile is kept apart, in cache, until its last chunk
+ * is done. Where tokens take more than one chunk, tiles of OPEN lines at a time stay open. */
 
-enum { DY = 384, GROUP = 16, PIECES = 12 };
+enum { DY = 384, GROUP = 16, PIECES = 12, OPEN = 4 * DY };
 
 typedef struct weights {
 	int64_t o, k;
 	form form;
 	int threads;
-	int64_t chunk;   /* a power of two */
+	int64_t chunk;   /* tokens; all that were planned if they fit */
 	int64_t ld;      /* of transposed dY; past a power of two, which would fill few sets of the cache */
 	int npieces;
-	int64_t piece[PIECES];               /* chunk, chunk/2, ... 1 (bf16: 2) */
+	bool adds;       /* linear_dw_acc */
+	int64_t piece[PIECES];               /* the chunk, then the powers of two below it, down to 1 (bf16: 2) */
 	tile fresh[2][LINES + 1];            /* beta 0, a full chunk; [0] C in place, [1] C in a scratch tile */
 	tile more[2][PIECES][LINES + 1];     /* beta 1 */
 	int64_t groups, group;               /* panels of a task */
+	int64_t open;                        /* floats of a lane's open tiles, [panel][lines][64] */
 	int64_t lane_bytes;
 } weights;
 
@@ -483,14 +496,18 @@ typedef struct weights_job {
 	const weights *f;
 	const uint8_t *x, *dy;
 	float *dw;
+	const float *state;  /* what the sums are added to; NULL: they are stored */
 	uint8_t *scratch;
 	int64_t tokens;
 	int64_t parts, part; /* cuts of o; lines of each */
 } weights_job;
 
+static bool adds(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dw_acc"); }
+
 static bool weights_accepts(const tt_kernel_case *c, tt_dtype dt)
 {
-	return operands_fit(c->in[0], c->in[1]) && c->in[0]->dtype == dt &&
+	const tt_value *const *in = c->in + adds(c);
+	return operands_fit(in[0], in[1]) && in[0]->dtype == dt &&
 	       (c->out[0]->dtype == TT_ACC || c->out[0]->dtype == TT_F32);
 }
 
@@ -500,20 +517,23 @@ static bool weights_accepts_bf16(const tt_kernel_case *c) { return weights_accep
 /* Sizes that both `scratch` and `plan` need. */
 static weights weights_of(const tt_kernel_case *c, level at)
 {
-	weights f = {.o = c->in[0]->dim[1].n, .k = c->in[1]->dim[1].n, .form = form_of(c, at)};
+	const tt_value *const *in = c->in + adds(c);
+	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .form = form_of(in[0], at), .adds = adds(c)};
 	f.threads = TT_MAX(c->threads, 1);
-	int64_t tokens = c->in[0]->dim[0].n;
-	for (f.chunk = 2; f.chunk < f.form.chunk && f.chunk * 2 <= tokens;)
-		f.chunk *= 2;
+	int64_t tokens = in[0]->dim[0].n;
+	f.chunk = f.piece[f.npieces++] = TT_MIN(f.form.chunk, TT_MAX(2, tt_round_up(tokens, 2)));
 	f.ld = f.chunk + 32;
-	for (int64_t n = f.chunk; n >= f.form.pair; n /= 2)
-		f.piece[f.npieces++] = n;
+	for (int64_t n = f.form.chunk / 2; n >= f.form.pair; n /= 2)
+		if (n < f.chunk)
+			f.piece[f.npieces++] = n;
 	int64_t panels = tt_ceil_div(f.k, WIDE);
 	f.groups = tt_round_up(tt_ceil_div(panels, GROUP), TT_MIN(panels, f.threads));
 	f.group = tt_ceil_div(panels, TT_MIN(f.groups, panels));
 	f.groups = tt_ceil_div(panels, f.group);
 	int64_t esize = f.form.to;
-	f.lane_bytes = tt_round_up(f.group * f.chunk * WIDE * esize + DY * f.ld * esize + LINES * WIDE * 4, 64);
+	if (f.adds && tokens > f.chunk)
+		f.open = f.group * TT_MIN(OPEN, tt_round_up(f.o, LINES)) * WIDE;
+	f.lane_bytes = tt_round_up(f.group * f.chunk * WIDE * esize + DY * f.ld * esize + (LINES * WIDE + f.open) * 4, 64);
 	return f;
 }
 
@@ -529,7 +549,7 @@ static tt_status weights_plan(const tt_kernel_case *c, tt_arena *a, level at, co
 	weights *f = TT_NEW(a, weights);
 	*f = weights_of(c, at);
 	for (int s = 0; s < 2; s++) {
-		if (s == 0 ? f->k < WIDE : f->k % WIDE == 0)
+		if (s == 0 ? f->k < WIDE : f->k % WIDE == 0 && !f->adds)
 			continue;
 		int64_t ldc = s ? WIDE : f->k;
 		TT_TRY(make_tiles(c->op, f->form.kind, f->chunk, f->ld, ldc, false, f->fresh[s]));
@@ -720,27 +740,53 @@ static void copy_lines(int64_t lines, int64_t n, float *to, int64_t ldt, const f
 		memcpy(to + i * ldt, from + i * ldf, (size_t)n * sizeof *to);
 }
 
-/* Lines [o0, o0+no) of one panel of dW over a chunk; `a` packed X of the panel, `b` transposed dY of those lines. */
-static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64_t no, int64_t n, bool first, const uint8_t *a,
-			  const uint8_t *b, float *edge)
+static WIDER void add_lines(int64_t lines, int64_t n, float *to, const float *state, int64_t ld, const float *sums)
+{
+	for (int64_t i = 0; i < lines; i++, to += ld, state += ld, sums += WIDE)
+		for (int64_t j = 0; j < n; j++)
+			to[j] = state[j] + sums[j];
+}
+
+/* A panel of dW over one chunk of n tokens. */
+typedef struct weights_chunk {
+	int64_t n;
+	bool first, last;
+	const uint8_t *x;   /* the panel's, packed */
+	const uint8_t *dyt; /* of the lines, transposed */
+	float *edge;        /* a tile */
+	float *open;        /* the lines' open tiles; NULL: there is one chunk, and the edge does */
+} weights_chunk;
+
+/* Lines [o0, o0+no) of it. */
+static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64_t no, const weights_chunk *h)
 {
 	const weights *f = g->f;
 	int64_t esize = f->form.to, nf = TT_MIN(WIDE, f->k - panel * WIDE);
 	unsigned csr = begin_tiles(&f->form);
 	for (int64_t i = 0; i < no; i += LINES) {
-		int64_t lines = TT_MIN(LINES, no - i);
-		float *c = g->dw + (o0 + i) * f->k + panel * WIDE;
-		const uint8_t *bi = b + i * f->ld * esize;
-		if (nf == WIDE) {
-			weights_tile(f, 0, n, first, lines, a, bi, c, f->k);
+		int64_t lines = TT_MIN(LINES, no - i), at = (o0 + i) * f->k + panel * WIDE;
+		float *c = g->dw + at;
+		const uint8_t *dyt = h->dyt + i * f->ld * esize;
+		if (g->state) {
+			float *sums = h->open ? h->open + i * WIDE : h->edge;
+			weights_tile(f, 1, h->n, h->first, lines, h->x, dyt, sums, WIDE);
+			if (h->last) {
+				end_tiles(&f->form, csr);
+				add_lines(lines, nf, c, g->state + at, f->k, sums);
+				csr = begin_tiles(&f->form);
+			}
 			continue;
 		}
-		if (!first) {
-			memset(edge, 0, LINES * WIDE * sizeof *edge);
-			copy_lines(lines, nf, edge, WIDE, c, f->k);
+		if (nf == WIDE) {
+			weights_tile(f, 0, h->n, h->first, lines, h->x, dyt, c, f->k);
+			continue;
 		}
-		weights_tile(f, 1, n, first, lines, a, bi, edge, WIDE);
-		copy_lines(lines, nf, c, f->k, edge, WIDE);
+		if (!h->first) {
+			memset(h->edge, 0, LINES * WIDE * sizeof *h->edge);
+			copy_lines(lines, nf, h->edge, WIDE, c, f->k);
+		}
+		weights_tile(f, 1, h->n, h->first, lines, h->x, dyt, h->edge, WIDE);
+		copy_lines(lines, nf, c, f->k, h->edge, WIDE);
 	}
 	end_tiles(&f->form, csr);
 }
@@ -754,7 +800,8 @@ static void weights_task(void *ctx, int64_t task, int lane)
 	int64_t p0 = task / g->parts * f->group, p1 = TT_MIN(panels, p0 + f->group);
 	int64_t o0 = task % g->parts * g->part, o1 = TT_MIN(f->o, o0 + g->part);
 	uint8_t *xp = g->scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * m->to;
-	float *edge = (float *)(dyt + DY * f->ld * m->to);
+	weights_chunk h = {.dyt = dyt, .edge = (float *)(dyt + DY * f->ld * m->to)};
+	float *open = g->state && g->tokens > f->chunk ? h.edge + LINES * WIDE : NULL;
 	for (int64_t t0 = 0; t0 < g->tokens; t0 += f->chunk) {
 		int64_t n = TT_MIN(f->chunk, g->tokens - t0);
 		for (int64_t p = p0; p < p1; p++) {
@@ -777,9 +824,14 @@ static void weights_task(void *ctx, int64_t task, int lane)
 				transpose_bf16(dy, f->o, n, no, f->ld, (tt_bf16 *)dyt);
 			else
 				transpose_f32(dy, f->o, n, no, f->ld, (float *)dyt);
-			for (int64_t p = p0; p < p1; p++)
-				weights_panel(g, p, o, no, tt_round_up(n, m->pair), t0 == 0, xp + (p - p0) * f->chunk * WIDE * m->to,
-					      dyt, edge);
+			h.n = tt_round_up(n, m->pair);
+			h.first = t0 == 0;
+			h.last = t0 + n == g->tokens;
+			for (int64_t p = p0; p < p1; p++) {
+				h.x = xp + (p - p0) * f->chunk * WIDE * m->to;
+				h.open = open ? open + ((p - p0) * (o1 - o0) + o - o0) * WIDE : NULL;
+				weights_panel(g, p, o, no, &h);
+			}
 		}
 	}
 }
@@ -787,18 +839,23 @@ static void weights_task(void *ctx, int64_t task, int lane)
 static void weights_run(const tt_call *c)
 {
 	const weights *f = c->plan;
-	const tt_arg *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
+	const tt_arg *dy = &c->in[f->adds], *x = dy + 1, *dw = &c->out[0];
 	int threads = tt_pool_threads(c->env->pool);
 	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
 	TT_ASSERT(dy->n[1] == f->o && dy->ld == f->o && x->n[1] == f->k && x->ld == f->k && dw->ld == f->k && dy->n[0] == x->n[0],
 		  "planned for o %lld, k %lld", (long long)f->o, (long long)f->k);
 	weights_job g = {.f = f, .x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
+	if (f->adds && !(c->env->first && ((const tt_attr_accumulate *)c->attr)->first))
+		g.state = c->in[0].p;
 	if (g.tokens == 0) {
-		memset(dw->p, 0, (size_t)(f->o * f->k) * sizeof(float));
+		for (int64_t i = 0; i < f->o * f->k; i++)
+			g.dw[i] = g.state ? g.state[i] + 0 : 0;
 		return;
 	}
 	/* Panels are dealt first; where they do not occupy every thread, lines of dW too. */
 	g.parts = f->groups >= threads ? 1 : TT_MIN(tt_ceil_div(threads, f->groups), tt_ceil_div(f->o, LINES));
+	if (g.state && g.tokens > f->chunk)
+		g.parts = TT_MAX(g.parts, tt_ceil_div(f->o, OPEN));
 	g.part = tt_round_up(tt_ceil_div(f->o, g.parts), LINES);
 	g.parts = tt_ceil_div(f->o, g.part);
 	tt_pool_run(c->env->pool, f->groups * g.parts, weights_task, &g);
@@ -825,7 +882,9 @@ AT(AVX512_BF16, avx512_bf16)
 #define ROWS(dt, isa, at)                                                                                              \
 	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
 	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
-	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
+	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}, \
+	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
 
 const tt_override tt_overrides_xsmm[] = {
 	ROWS(bf16, TT_ISA_AVX512_BF16, avx512_bf16),

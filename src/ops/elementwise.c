@@ -135,7 +135,7 @@ static void identity_vjp(tt_vjp *v)
 	v->din[0] = v->dout[0];
 }
 
-static const tt_attr dtype_attrs[] = { { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_dtype, dtype) }, TT_ATTRS_END };
+const tt_attr tt_dtype_attrs[] = { { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_dtype, dtype) }, TT_ATTRS_END };
 
 static bool round_sample(tt_graph *g, int which)
 {
@@ -147,7 +147,7 @@ static bool round_sample(tt_graph *g, int which)
 
 const tt_op tt_op_round = {
 	.name = "round", .doc = "acc to fp32 to the value dtype, each to nearest even; zero is +0. Its vjp is the identity",
-	.cls = TT_CLASS_FORWARD, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "y" }, .attrs = dtype_attrs,
+	.cls = TT_CLASS_FORWARD, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "y" }, .attrs = tt_dtype_attrs,
 	.attr_size = sizeof(tt_attr_dtype), .infer = round_infer, .vjp = identity_vjp, .sample = round_sample,
 };
 
@@ -175,7 +175,7 @@ static bool cast_sample(tt_graph *g, int which)
 
 const tt_op tt_op_cast = {
 	.name = "cast", .doc = "storage cast, to nearest even (PREP); a use's gradient dtype is its own",
-	.cls = TT_CLASS_STATE, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "cast" }, .attrs = dtype_attrs,
+	.cls = TT_CLASS_STATE, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "cast" }, .attrs = tt_dtype_attrs,
 	.attr_size = sizeof(tt_attr_dtype), .infer = cast_infer, .vjp = identity_vjp, .sample = cast_sample,
 };
 

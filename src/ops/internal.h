@@ -20,6 +20,9 @@ bool tt_infer_acc(tt_graph *g, const tt_op *op, const void *attr, int nin, const
 bool tt_infer_stat(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out); /* outputs stat, no gradient */
 bool tt_typing_reject(const tt_typing *t, int i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Attributes that a fused op takes over from one of its parts. */
+extern const tt_attr tt_dtype_attrs[], tt_linear_dx_attrs[], tt_norm_attrs[], tt_adamw_attrs[], tt_sgd_attrs[], tt_vocab_attrs[], tt_nll_dx_attrs[];
+
 #define TT_ATTRS_END { NULL, TT_ATTR_INT, 0 }
 
 #endif

@@ -134,7 +134,7 @@ static void nll_vjp(tt_vjp *v)
 	tt_attr_vocab a = *(const tt_attr_vocab *)v->node->attr;
 	tt_v x[] = { in[0], in[1], in[2], v->dout[0] };
 	tt_dtype gdt = tt_value_get(v->g, in[0])->gdtype;
-	struct { tt_attr_vocab vocab; tt_dtype dtype; } attr = { a, gdt };
+	tt_attr_nll_dx attr = { a, gdt };
 	v->din[0] = tt_node_add(v->g, &tt_op_nll_dx, &attr, 4, x, NULL);
 }
 
@@ -165,22 +165,19 @@ static bool nll_sample(tt_graph *g, int which)
 	return true;
 }
 
-static const tt_attr nll_attrs[] = { { "first", TT_ATTR_INT, offsetof(tt_attr_vocab, first) }, { "n", TT_ATTR_INT, offsetof(tt_attr_vocab, n) }, TT_ATTRS_END };
+const tt_attr tt_vocab_attrs[] = { { "first", TT_ATTR_INT, offsetof(tt_attr_vocab, first) }, { "n", TT_ATTR_INT, offsetof(tt_attr_vocab, n) }, TT_ATTRS_END };
 
 const tt_op tt_op_nll = {
 	.name = "nll", .doc = "negative log-likelihood of each label, lse - target; 0 where the label is ignored",
 	.cls = TT_CLASS_FORWARD, .nin = 4, .nout = 1, .labels = "tv,_t,t,t->t", .outs = (const char *const[]){ "nll" },
-	.attr_size = sizeof(tt_attr_vocab), .attrs = nll_attrs, .infer = nll_infer, .spmd = nll_spmd, .vjp = nll_vjp,
+	.attr_size = sizeof(tt_attr_vocab), .attrs = tt_vocab_attrs, .infer = nll_infer, .spmd = nll_spmd, .vjp = nll_vjp,
 	.localise = vocab_local, .sample = nll_sample,
 };
-
-/* begins as nll's */
-typedef struct attr_nll_dx { tt_attr_vocab vocab; tt_dtype dtype; } attr_nll_dx;
 
 static bool nll_dx_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)g, (void)op, (void)nin, (void)nout, (void)in;
-	out[0].dtype = ((const attr_nll_dx *)attr)->dtype;
+	out[0].dtype = ((const tt_attr_nll_dx *)attr)->dtype;
 	return true;
 }
 
@@ -188,19 +185,21 @@ static bool nll_dx_sample(tt_graph *g, int which)
 {
 	if (which > 0)
 		return false;
-	attr_nll_dx a = { { 0, 12 }, sample_val(g) };
+	tt_attr_nll_dx a = { { 0, 12 }, sample_val(g) };
 	tt_v in[] = { sample_logits(g), tt_sample_ids(g, "labels", 6, TT_FILL_LABELS), tt_sample_x(g, "lse", tt_stat_dtype(g), tokens(6)),
 		      tt_sample_x(g, "dy", tt_stat_dtype(g), tokens(6)) };
 	tt_node_add(g, &tt_op_nll_dx, &a, 4, in, NULL);
 	return true;
 }
 
+const tt_attr tt_nll_dx_attrs[] = { { "first", TT_ATTR_INT, offsetof(tt_attr_nll_dx, vocab.first) }, { "n", TT_ATTR_INT, offsetof(tt_attr_nll_dx, vocab.n) },
+				    { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_nll_dx, dtype) }, TT_ATTRS_END };
+
 const tt_op tt_op_nll_dx = {
 	.name = "nll_dx", .doc = "dx = (exp(x - lse) - onehot(label)) dnll; 0 where the label is ignored",
 	.cls = TT_CLASS_BACKWARD, .nin = 4, .nout = 1, .labels = "tv,_t,t,t->tv", .outs = (const char *const[]){ "dx" },
-	.attr_size = sizeof(attr_nll_dx),
-	.attrs = (const tt_attr[]){ { "first", TT_ATTR_INT, offsetof(attr_nll_dx, vocab.first) }, { "n", TT_ATTR_INT, offsetof(attr_nll_dx, vocab.n) },
-				    { "dtype", TT_ATTR_DTYPE, offsetof(attr_nll_dx, dtype) }, TT_ATTRS_END },
+	.attr_size = sizeof(tt_attr_nll_dx),
+	.attrs = tt_nll_dx_attrs,
 	.infer = nll_dx_infer, .spmd = nll_spmd, .localise = vocab_local, .sample = nll_dx_sample,
 };
 

@@ -37,10 +37,12 @@ static bool rms_norm_sample(tt_graph *g, int which)
 	return true;
 }
 
+const tt_attr tt_norm_attrs[] = { { "eps", TT_ATTR_REAL, offsetof(tt_attr_norm, eps) }, TT_ATTRS_END };
+
 const tt_op tt_op_rms_norm = {
 	.name = "rms_norm", .doc = "y = x * rstd * w, one rounding; rstd is kept for the backward",
 	.cls = TT_CLASS_FORWARD, .nin = 2, .nout = 2, .labels = "tD,D->tD,t", .outs = (const char *const[]){ "y", "rstd" },
-	.attr_size = sizeof(tt_attr_norm), .attrs = (const tt_attr[]){ { "eps", TT_ATTR_REAL, offsetof(tt_attr_norm, eps) }, TT_ATTRS_END },
+	.attr_size = sizeof(tt_attr_norm), .attrs = tt_norm_attrs,
 	.infer = rms_norm_infer, .vjp = rms_norm_vjp, .sample = rms_norm_sample,
 };
 

@@ -194,13 +194,14 @@ static bool linear_dx_sample(tt_graph *g, int which)
 	return true;
 }
 
+const tt_attr tt_linear_dx_attrs[] = { { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear_dx, dtype) },
+				       { "rounded", TT_ATTR_BOOL, offsetof(tt_attr_linear_dx, rounded) }, TT_ATTRS_END };
+
 const tt_op tt_op_linear_dx = {
 	.name = "linear_dx", .doc = "dx = dy w: one ascending chain over the output features",
 	.cls = TT_CLASS_BACKWARD, .flags = TT_OP_ACC_SUM, .nin = 2, .nout = 1, .labels = "to,ok->tk", .outs = (const char *const[]){ "dx" },
 	.attr_size = sizeof(tt_attr_linear_dx),
-	.attrs = (const tt_attr[]){ { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear_dx, dtype) },
-				    { "rounded", TT_ATTR_BOOL, offsetof(tt_attr_linear_dx, rounded) }, TT_ATTRS_END },
-	.infer = linear_dx_infer, .cost = product_cost, .sample = linear_dx_sample,
+	.attrs = tt_linear_dx_attrs, .infer = linear_dx_infer, .cost = product_cost, .sample = linear_dx_sample,
 };
 
 static bool linear_dw_sample(tt_graph *g, int which)

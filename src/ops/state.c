@@ -137,14 +137,16 @@ static bool adamw_sample(tt_graph *g, int which)
 	return true;
 }
 
+const tt_attr tt_adamw_attrs[] = { { "beta1", TT_ATTR_REAL, offsetof(tt_attr_adamw, beta1) }, { "beta2", TT_ATTR_REAL, offsetof(tt_attr_adamw, beta2) },
+				   { "eps", TT_ATTR_REAL, offsetof(tt_attr_adamw, eps) },
+				   { "weight_decay", TT_ATTR_REAL, offsetof(tt_attr_adamw, weight_decay) },
+				   { "lr_scale", TT_ATTR_REAL, offsetof(tt_attr_adamw, lr_scale) }, TT_ATTRS_END };
+
 const tt_op tt_op_adamw = {
 	.name = "adamw", .doc = "Adam with decoupled weight decay (Loshchilov and Hutter 2019); hyper = lr, 1-beta1^t, 1-beta2^t, skip",
 	.cls = TT_CLASS_STATE, .flags = TT_OP_INPLACE, .nin = 6, .nout = 3, .labels = "*,*,*,*,1,_->*,*,*",
 	.outs = (const char *const[]){ "p", "m", "v" }, .attr_size = sizeof(tt_attr_adamw),
-	.attrs = (const tt_attr[]){ { "beta1", TT_ATTR_REAL, offsetof(tt_attr_adamw, beta1) }, { "beta2", TT_ATTR_REAL, offsetof(tt_attr_adamw, beta2) },
-				    { "eps", TT_ATTR_REAL, offsetof(tt_attr_adamw, eps) },
-				    { "weight_decay", TT_ATTR_REAL, offsetof(tt_attr_adamw, weight_decay) },
-				    { "lr_scale", TT_ATTR_REAL, offsetof(tt_attr_adamw, lr_scale) }, TT_ATTRS_END },
+	.attrs = tt_adamw_attrs,
 	.infer = optim_infer, .sample = adamw_sample,
 };
 
@@ -164,14 +166,16 @@ static bool sgd_sample(tt_graph *g, int which)
 	return true;
 }
 
+const tt_attr tt_sgd_attrs[] = { { "momentum", TT_ATTR_REAL, offsetof(tt_attr_sgd, momentum) },
+				 { "weight_decay", TT_ATTR_REAL, offsetof(tt_attr_sgd, weight_decay) },
+				 { "lr_scale", TT_ATTR_REAL, offsetof(tt_attr_sgd, lr_scale) },
+				 { "nesterov", TT_ATTR_BOOL, offsetof(tt_attr_sgd, nesterov) }, TT_ATTRS_END };
+
 const tt_op tt_op_sgd = {
 	.name = "sgd", .doc = "stochastic gradient descent with momentum; weight decay is added to the gradient",
 	.cls = TT_CLASS_STATE, .flags = TT_OP_INPLACE, .nin = 5, .nout = 2, .labels = "*,*,*,1,_->*,*", .outs = (const char *const[]){ "p", "mom" },
 	.attr_size = sizeof(tt_attr_sgd),
-	.attrs = (const tt_attr[]){ { "momentum", TT_ATTR_REAL, offsetof(tt_attr_sgd, momentum) },
-				    { "weight_decay", TT_ATTR_REAL, offsetof(tt_attr_sgd, weight_decay) },
-				    { "lr_scale", TT_ATTR_REAL, offsetof(tt_attr_sgd, lr_scale) },
-				    { "nesterov", TT_ATTR_BOOL, offsetof(tt_attr_sgd, nesterov) }, TT_ATTRS_END },
+	.attrs = tt_sgd_attrs,
 	.infer = optim_infer, .sample = sgd_sample,
 };
 

@@ -1,6 +1,7 @@
 /* pass: rewritings of the graph. Each reads a const graph, returns a new verified one, and changes no bit of any result.
  *
- * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise -> fold_rounds (`fast`) -> formats -> exec.
+ * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise ->
+ * fold_rounds -> formats -> fuse (these three `fast`) -> exec.
  */
 #ifndef TT_PASS_H
 #define TT_PASS_H
@@ -70,6 +71,20 @@ tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out) TT
 /* Gives each product the weight format its chosen kernel reads: derived states "NAME:fwd", "NAME:dx" packed in PREP. Casts that nothing
  * reads any more are dropped. threads: as the kernels will be run. */
 tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, tt_arena *a, tt_graph **out) TT_CHECKED;
+
+/* `fast` only. Several nodes become one that reads and writes less (fuse.c has the table of patterns). After formats, so that a fused node
+ * meets weights as they lie. off[noff]: names of patterns to leave alone. */
+typedef struct tt_fuse_options {
+	tt_isa isa;
+	bool kernels_ref;
+	int threads;
+	const char *const *off;
+	int noff;
+} tt_fuse_options;
+/* Words of debug.passes to names of patterns: "-fuse" is all of them, "-fuse.NAME" one. */
+tt_status tt_fuse_off(tt_arena *a, const char *const *words, int n, const char *const **off, int *noff) TT_CHECKED;
+tt_status tt_pass_fuse(const tt_graph *g, const tt_fuse_options *o, tt_arena *a, tt_graph **out) TT_CHECKED;
+const char *tt_fuse_pattern(int i, const char **doc); /* name of pattern i, NULL past the last; doc may be NULL */
 
 /* Forward graph to its own program: every node of F and B moves to EVAL; roots are dropped. */
 tt_status tt_pass_eval(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/machine.h"
+#include "pass/pass.h"
 #include "train/internal.h"
 
 /* ---- the model: a flavor or a config.json, and keys over it ---------------------------------------------------------------------------- */
@@ -290,6 +291,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.exec.isa));
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : tt_machine_threads();
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
+	TT_TRY(tt_fuse_off(a, cfg->debug.passes.items, cfg->debug.passes.n, &o.fuse_off.items, &o.fuse_off.n));
 	o.dump_after = cfg->debug.dump_after;
 	TT_TRY(record_options(cfg, o.config, &o.record));
 	*out = o;

@@ -64,6 +64,7 @@ typedef struct tt_run_options {
 	int64_t nonfinite_max_skips;
 	tt_exec_options exec;
 	const char *weights;   /* safetensors to start from; NULL: initial values by rule */
+	tt_strings fuse_off;   /* patterns that the pass `fuse` leaves alone */
 	tt_strings dump_after; /* passes whose result is printed into *dump_out */
 	tt_buf *dump_out;
 	tt_hashes_options record; /* hashes of what the run computes, for `titan diff` */

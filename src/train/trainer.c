@@ -107,6 +107,10 @@ static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
 			TT_TRY(tt_pass_formats(g, e->isa, TT_MAX(1, e->threads), t->arena, &g));
 			dump_after(t, "formats", g);
 		}
+		tt_fuse_options f = { .isa = e->isa, .kernels_ref = e->kernels_ref, .threads = TT_MAX(1, e->threads), .off = t->o.fuse_off.items,
+				      .noff = t->o.fuse_off.n };
+		TT_TRY(tt_pass_fuse(g, &f, t->arena, &g));
+		dump_after(t, "fuse", g);
 	}
 	*out = g;
 	return TT_OK;
