@@ -493,6 +493,26 @@ static void lane_sums(tt_test *t)
 	TT_CHECK(t, differs > 300);
 }
 
+/* Many draws at once are the draws one by one, to the bit. */
+static void fill_bits(tt_test *t)
+{
+	enum { LINES = 70, WIDTH = 1500 };
+	float *y = TT_NEWN(t->arena, float, LINES * WIDTH);
+	for (int cut = 0; cut <= 3; cut += 3)
+		for (int isa = TT_ISA_REF; isa <= (int)tt_isa_detect() && isa <= TT_ISA_AVX512; isa++) {
+			tt_attr_init a = {.mean = 0.25, .std = 0.02, .cut = cut, .name = "w"};
+			tt_env env = {.threads = 1, .seed = t->seed};
+			tt_arg out = {.p = y, .dtype = TT_F32, .ndim = 2, .n = {LINES, WIDTH}, .ld = WIDTH};
+			tt_call c = {.in = &out, .out = &out, .nin = 1, .nout = 1, .attr = &a, .env = &env};
+			tt_kernel_ref("fill_normal", (tt_isa)isa, false)->run(&c);
+			random_stream s = random_stream_of(t->seed, 0, "w", "init");
+			int64_t bad = 0;
+			for (uint64_t i = 0; i < LINES * WIDTH; i++)
+				bad += y[i] != (float)(a.mean + a.std * (cut ? random_truncated(&s, i, normal_half_mass(cut)) : random_normal(&s, i)));
+			TT_CHECK_MSG(t, bad == 0, "cut %d (%s): %lld of %d differ", cut, tt_isa_name((tt_isa)isa), (long long)bad, LINES * WIDTH);
+		}
+}
+
 const tt_case tt_suite_math[] = {
 	{"float_functions", float_functions, TT_TIER_QUICK},
 	{"special_values", special_values, TT_TIER_QUICK},
@@ -500,6 +520,7 @@ const tt_case tt_suite_math[] = {
 	{"emulated_fma", emulated_fma, TT_TIER_QUICK},
 	{"philox_vectors", philox_vectors, TT_TIER_QUICK},
 	{"normal_moments", normal_moments, TT_TIER_QUICK},
+	{"fill_bits", fill_bits, TT_TIER_QUICK},
 	{"exact_order_free", exact_order_free, TT_TIER_QUICK},
 	{"exact_rounding", exact_rounding, TT_TIER_QUICK},
 	{"exact_bounds", exact_bounds, TT_TIER_QUICK},
