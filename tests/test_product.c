@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "kernels/exact.h"
+#include "kernels/panel.h"
 #include "test.h"
 
 #include <signal.h>
@@ -101,6 +102,7 @@ typedef struct product {
 	int64_t t, o, k;
 	const int64_t *edges; /* of 8 segments, or NULL */
 	bool rounded;
+	bool plain;           /* the weight lies plain where a packed one could be had (f32) */
 } product;
 
 typedef struct operands { void *in[3], *out; } operands;
@@ -174,9 +176,9 @@ static void run_ref(const product *p, tt_isa isa, tt_pool *pool, const operands 
 
 static const char *describe(tt_test *t, const product *p)
 {
-	return tt_arena_printf(t->arena, "%s %s->%s t %lld o %lld k %lld%s%s%s", op_names[p->op], tt_dtype_name(p->dt),
+	return tt_arena_printf(t->arena, "%s %s->%s t %lld o %lld k %lld%s%s%s%s", op_names[p->op], tt_dtype_name(p->dt),
 			       tt_dtype_name(p->out), (long long)p->t, (long long)p->o, (long long)p->k, p->edges ? " segments" : "",
-			       p->bias ? " bias" : "", p->rounded ? " rounded" : "");
+			       p->bias ? " bias" : "", p->rounded ? " rounded" : "", p->plain ? " plain" : "");
 }
 
 static int64_t differences(const void *a, const void *b, int64_t n, int64_t size, int64_t *first)
@@ -425,6 +427,30 @@ static void *pack(tt_pool *pool, tt_isa isa, const void *w, tt_dtype from, tt_dt
 	return out;
 }
 
+/* Panels made one by one, in two pieces, are those of the packed whole. */
+static void check_panels(tt_test *t, const float *w_ok, const float *want, int64_t o, int64_t k, tt_format format)
+{
+#ifndef TT_NO_X86
+	if (tt_isa_detect() < TT_ISA_AVX2)
+		return;
+	int64_t features = format == TT_PACK_FWD ? o : k, depth = format == TT_PACK_FWD ? k : o, cut = depth / 3;
+	for (int64_t f = 0; f < features; f += 64) {
+		float *to = guarded(depth * 64 * 4);
+		for (int i = 0; i < 2; i++) {
+			int64_t c0 = i ? cut : 0, n = i ? depth - cut : cut, nf = TT_MIN(64, features - f);
+			if (format == TT_PACK_FWD)
+				tt_panel_turn(w_ok + f * k + c0, k, nf, n, to + c0 * 64);
+			else
+				tt_panel_copy(w_ok + c0 * k + f, k, nf, n, to + c0 * 64);
+		}
+		check_same(t, to, want + f * depth, depth * 64, TT_F32, tt_arena_printf(t->arena, "panel %lld of %lldx%lld %s", (long long)f / 64,
+			(long long)o, (long long)k, tt_format_name(format)));
+	}
+#else
+	(void)t, (void)w_ok, (void)want, (void)o, (void)k, (void)format;
+#endif
+}
+
 static void packing(tt_test *t)
 {
 	tt_pool *pool = two_threads(t);
@@ -451,6 +477,8 @@ static void packing(tt_test *t)
 					float v = f < features && d < depth ? get(w, from, line * k + column) : 0;
 					set(want, to, f / 64 * 64 * deep + (d / pair * 64 + f % 64) * pair + d % pair, v);
 				}
+			if (from == TT_F32 && to == TT_F32)
+				check_panels(t, w, want, o, k, format);
 			check_same(t, got, want, count, to,
 				   tt_arena_printf(t->arena, "pack %s->%s %lldx%lld %s", tt_dtype_name(from), tt_dtype_name(to),
 						   (long long)o, (long long)k, tt_format_name(format)));
@@ -479,6 +507,8 @@ static tt_kernel_case case_of(tt_test *t, const product *p, int threads)
 		for (int d = 0; d < 2; d++)
 			v[i].dim[d].n = n[i][d];
 	}
+	if (p->op != DW && !p->plain)
+		v[1].format = p->op == LINEAR ? TT_PACK_FWD : TT_PACK_DX;
 	v[3].dtype = p->bias;
 	v[3].ndim = 1;
 	v[3].dim[0].n = p->o;
@@ -492,11 +522,11 @@ static tt_kernel_case case_of(tt_test *t, const product *p, int threads)
 static bool fast_make(tt_test *t, const product *p, tt_isa isa, int threads, fast *f)
 {
 	tt_kernel_case c = case_of(t, p, threads);
-	f->o = tt_override_find(&c, isa);
+	f->o = tt_override_lying(&c, isa);
 	if (!TT_CHECK_MSG(t, f->o != NULL, "%s: no override", describe(t, p)))
 		return false;
 	f->scratch = guarded(tt_round_up((int64_t)f->o->scratch(&c), 64));
-	f->format = f->o->format ? f->o->format(&c, 1) : TT_PLAIN;
+	f->format = c.in[1]->format;
 	return TT_CHECK_OK(t, f->o->plan(&c, t->arena, &f->plan));
 }
 
@@ -508,7 +538,7 @@ static void fast_run(const product *p, const fast *f, const operands *a, const v
 	call(p, f->o->run, &b, f->plan, f->format, f->scratch, pool, 0, NULL);
 }
 
-/* One and two threads against the reference. */
+/* One and all threads of the pool against the reference. */
 static void check_fast_fill(tt_test *t, const product *p, tt_isa isa, tt_pool *pool, fill fl)
 {
 	uint64_t s = t->seed + (uint64_t)(p->t * 3 + p->o * 11 + p->k);
@@ -517,23 +547,27 @@ static void check_fast_fill(tt_test *t, const product *p, tt_isa isa, tt_pool *p
 	void *want = guarded(bytes), *packed = NULL;
 	run_ref(p, isa, pool, &a);
 	memcpy(want, a.out, (size_t)bytes);
-	for (int threads = 1; threads <= 2; threads++) {
+	for (int many = 0; many < 2; many++) {
 		fast f;
-		if (!fast_make(t, p, isa, 2, &f))
+		if (!fast_make(t, p, isa, tt_pool_threads(pool), &f))
 			return;
 		if (f.format != TT_PLAIN && !packed)
 			packed = pack(pool, isa, a.in[1], p->dt, p->dt, p->o, p->k, f.format);
 		memset(a.out, 0xff, (size_t)bytes);
-		fast_run(p, &f, &a, packed, threads == 2 ? pool : NULL);
+		fast_run(p, &f, &a, packed, many ? pool : NULL);
 		volatile float least = 0x1p-126f;
 		TT_CHECK_MSG(t, least * 0.5f != 0, "%s leaves a thread that flushes subnormals", describe(t, p));
-		check_same(t, a.out, want, n, p->out, tt_arena_printf(t->arena, "%s, %d threads (%s)", describe(t, p), threads, f.o->name));
+		check_same(t, a.out, want, n, p->out, tt_arena_printf(t->arena, "%s, %d threads (%s)", describe(t, p), many ? tt_pool_threads(pool) : 1, f.o->name));
 	}
 }
 
 static void check_fast(tt_test *t, const product *p, tt_isa isa, tt_pool *pool)
 {
-	check_fast_fill(t, p, isa, pool, p->out == TT_F32 || p->rounded ? FILL_TINY : FILL_PLAIN);
+	product q = *p;
+	for (int plain = 0; plain <= (p->dt == TT_F32 && p->op != DW); plain++) {
+		q.plain = plain;
+		check_fast_fill(t, &q, isa, pool, p->out == TT_F32 || p->rounded ? FILL_TINY : FILL_PLAIN);
+	}
 }
 
 static void check_fast_shapes(tt_test *t, tt_isa isa, const int64_t (*shapes)[3], int count)
@@ -619,6 +653,31 @@ static void segments(tt_test *t, tt_isa isa)
 	tt_pool_destroy(pool);
 }
 
+/* A weight that lies plain: more threads than panels and the other way, lines that are cut and that are not, and when it is asked for. */
+static void plain(tt_test *t, tt_isa isa)
+{
+	static const int64_t shapes[][3] = {{1600, 70, 40}, {2600, 200, 9}, {1030, 640, 33}, {580, 900, 70}, {5, 1500, 130}};
+	for (int threads = 3; threads <= 5; threads += 2) {
+		tt_pool *pool = NULL;
+		if (!TT_CHECK_OK(t, tt_pool_create(threads, 20, &pool)))
+			return;
+		for (int i = 0; i < TT_COUNT(shapes); i++)
+			for (int op = LINEAR; op <= DX; op++) {
+				product p = {.op = (op_kind)op, .dt = TT_F32, .out = i % 2 ? TT_F32 : TT_BF16, .plain = true, .t = shapes[i][0],
+					     .o = shapes[i][op == DX ? 2 : 1], .k = shapes[i][op == DX ? 1 : 2]};
+				check_fast_fill(t, &p, isa, pool, FILL_PLAIN);
+			}
+		tt_pool_destroy(pool);
+	}
+	for (int op = LINEAR; op <= DX; op++)
+		for (int many = 0; many < 2; many++) {
+			product p = {.op = (op_kind)op, .dt = TT_F32, .out = TT_F32, .plain = true, .t = 1023 + many, .o = 64, .k = 64};
+			tt_kernel_case c = case_of(t, &p, 1);
+			const tt_override *o = tt_override_find(&c, isa);
+			TT_CHECK_MSG(t, o && (o->format == NULL) == many, "%s asks for another format", describe(t, &p));
+		}
+}
+
 /* A line's bits depend on that line alone: parts of a batch, at any offset, equal the batch. */
 static void lines(tt_test *t, tt_isa isa)
 {
@@ -670,6 +729,7 @@ ON_EACH(large)
 ON_EACH(infinities)
 ON_EACH(segments)
 ON_EACH(lines)
+ON_EACH(plain)
 
 /* ---- exact ------------------------------------------------------------------------------------------------------------------ */
 
@@ -915,6 +975,7 @@ const tt_case tt_suite_product[] = {
 	ROWS(infinities, TT_TIER_QUICK),
 	ROWS(segments, TT_TIER_QUICK),
 	ROWS(lines, TT_TIER_QUICK),
+	ROWS(plain, TT_TIER_QUICK),
 	ROWS(large, TT_TIER_CI),
 	{"exact_orders", exact_orders, TT_TIER_QUICK},
 	{"exact_value", exact_value, TT_TIER_QUICK},

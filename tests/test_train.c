@@ -674,6 +674,46 @@ static bool validated(tt_test *t, const tt_run_options *o, int64_t rows, double 
 	return ok;
 }
 
+/* Training and validation share weights, whatever format each would ask for alone: many lines want them plain, few packed. */
+static void case_formats(tt_test *t)
+{
+	static const struct { int64_t train, eval; } ROWS_OF[] = { { 32, 2 }, { 2, 32 }, { 32, 32 } };
+	for (int i = 0; i < TT_COUNT(ROWS_OF); i++) {
+		tt_run_options o = tiny_on_text(t, 40, 40);
+		o.data.tokens_per_step = 32 * CONTEXT;
+		o.tokens_per_microbatch = ROWS_OF[i].train * CONTEXT;
+		o.eval_tokens = ROWS_OF[i].eval * CONTEXT;
+		double want[2] = { 0 }, norm[2] = { 0 };
+		for (int fast = 0; fast < 2; fast++) {
+			tt_trainer *tr = NULL;
+			tt_step_report r;
+			int64_t n;
+			o.exec.isa = tiny_isa(t);
+			o.exec.kernels_ref = !fast;
+			if (!TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+				return;
+			int64_t nstates, packed = 0;
+			const tt_slot *s = tt_exec_states(tt_trainer_exec(tr), &nstates);
+			for (int64_t k = 0; k < nstates; k++)
+				packed += s[k].format != TT_PLAIN;
+			/* The loss's chunks are short in any case: the head's two. Two layers of 7 weights, each twice. */
+			if (fast && o.exec.isa >= TT_ISA_AVX2) {
+				TT_CHECK_INT(t, packed, ROWS_OF[i].train == 32 ? 2 : 2 + 28);
+				tt_buf b = { 0 };
+				tt_exec_print_program(tt_trainer_exec(tr), TT_SEG_EVAL, &b);
+				TT_CHECK(t, strstr(b.s, "linear [xsmm") && !strstr(b.s, "linear [avx"));
+				tt_buf_fini(&b);
+			}
+			TT_CHECK_OK(t, tt_trainer_step(tr, &r));
+			TT_CHECK_OK(t, tt_trainer_validate(tr, 0, &want[fast], &n));
+			norm[fast] = r.grad_norm;
+			tt_trainer_destroy(tr);
+		}
+		TT_CHECK_MSG(t, want[0] == want[1] && norm[0] == norm[1], "cells of %lld and %lld rows: %.17g, %.17g", (long long)ROWS_OF[i].train,
+			(long long)ROWS_OF[i].eval, want[0], want[1]);
+	}
+}
+
 static void case_validation(tt_test *t)
 {
 	for (int numerics = TT_FAST; numerics <= TT_EXACT; numerics++) {
@@ -847,6 +887,7 @@ const tt_case tt_suite_train[] = {
 	{ "known_numbers", case_known_numbers, TT_TIER_QUICK },
 	{ "groups", case_groups, TT_TIER_QUICK },
 	{ "validation", case_validation, TT_TIER_QUICK },
+	{ "formats", case_formats, TT_TIER_QUICK },
 	{ "no_malloc", case_no_malloc, TT_TIER_QUICK },
 	{ "memory", case_memory, TT_TIER_QUICK },
 	{ "guards", case_guards, TT_TIER_QUICK },

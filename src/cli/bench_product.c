@@ -43,7 +43,7 @@ tt_status tt_bench_compile(tt_arena *a, const tt_graph *g, const tt_bench_env *e
 	tt_graph *low;
 	TT_TRY(tt_graph_check(g));
 	TT_TRY(tt_pass_fold_rounds(g, a, &low));
-	TT_TRY(tt_pass_formats(low, env->isa, env->threads, a, &low));
+	TT_TRY(tt_pass_formats(low, env->isa, env->threads, NULL, a, &low));
 	tt_exec_options o = { .numerics = TT_FAST, .isa = env->isa, .threads = env->threads, .spin_us = 20, .t_max = T, .seqs_max = nseqs };
 	tt_exec *e;
 	TT_TRY(tt_exec_create(&o, &e));

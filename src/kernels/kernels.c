@@ -103,19 +103,22 @@ const tt_override *tt_override_at(int i)
 	return NULL;
 }
 
-const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa)
-{
-	for (int i = 0; i < TT_COUNT(overrides); i++)
-		for (const tt_override *o = overrides[i]; o->op; o++)
-			if (o->isa <= isa && !strcmp(o->op, c->op) && o->accepts(c))
-				return o;
-	return NULL;
-}
-
-bool tt_override_reads(const tt_override *o, const tt_kernel_case *c)
+static bool lies_right(const tt_override *o, const tt_kernel_case *c)
 {
 	for (int i = 0; i < c->nin; i++)
 		if (c->in[i] && (o->format ? o->format(c, i) : TT_PLAIN) != c->in[i]->format)
 			return false;
 	return true;
 }
+
+static const tt_override *find(const tt_kernel_case *c, tt_isa isa, bool lying)
+{
+	for (int i = 0; i < TT_COUNT(overrides); i++)
+		for (const tt_override *o = overrides[i]; o->op; o++)
+			if (o->isa <= isa && !strcmp(o->op, c->op) && o->accepts(c) && (!lying || lies_right(o, c)))
+				return o;
+	return NULL;
+}
+
+const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa) { return find(c, isa, false); }
+const tt_override *tt_override_lying(const tt_kernel_case *c, tt_isa isa) { return find(c, isa, true); }

@@ -108,8 +108,8 @@ typedef struct tt_override {
 } tt_override;
 const tt_override *tt_override_find(const tt_kernel_case *c, tt_isa isa);
 const tt_override *tt_override_at(int i); /* row i in the order of search; NULL: there are no more */
-/* Every input lies as the override wants it: a pass packs for an override, but nobody has to. */
-bool tt_override_reads(const tt_override *o, const tt_kernel_case *c);
+/* The first row that accepts and finds every input lying as it wants it: a pass packs for an override, but nobody has to. */
+const tt_override *tt_override_lying(const tt_kernel_case *c, tt_isa isa);
 
 /* Elements of a packed matrix [o,k], padding included. */
 int64_t tt_format_count(tt_format f, tt_dtype dt, int64_t o, int64_t k);

@@ -23,6 +23,8 @@
  */
 #include "kernels/xsmm.h"
 
+#include "kernels/panel.h"
+
 #ifndef TT_NO_X86
 
 #include <immintrin.h>
@@ -42,6 +44,10 @@ enum {
 	CHUNK_WIDENED = 256,
 	CHUNK_FEW = 64,     /* where lines are few, weights are widened into the first cache for one call */
 	WIDENED = 393216,   /* most elements of X that a task widens at once, above SUB lines */
+	MANY = 1024,        /* lines from which on a weight stays plain and its panels are packed in the call */
+	LEAST = 512,        /* fewest lines of a task that packs its panels */
+	PACKED = 6,         /* most panels that a task packs at once: lines come from far once for all of them */
+	TURN = 144,         /* lines that go through them in turn */
 };
 
 typedef libxsmm_xmmfunction tile;
@@ -54,6 +60,7 @@ typedef enum level { AVX2, AVX512, AVX512_BF16 } level;
 typedef struct form {
 	bool bf16;     /* in memory */
 	bool widened;  /* bf16 in memory, f32 in the tiles */
+	bool plain;    /* the weight lies plain; a task packs its panels */
 	int64_t from, to; /* bytes of an element in memory, in the tiles */
 	int64_t pair;  /* what the contraction comes in */
 	int64_t chunk; /* the most of it for one call */
@@ -153,6 +160,7 @@ typedef struct forward {
 	bool adds;       /* linear_dx_add */
 	tt_dtype out;
 	tt_format format;
+	bool columns;          /* linear_dx: features are columns of the weight, else lines */
 	tile_kind kind_direct; /* of the tiles that write Y; those that write scratch have form.kind */
 	bool direct;     /* full panels are written straight to Y */
 	int threads;
@@ -160,14 +168,15 @@ typedef struct forward {
 	int nspans;
 	span *spans;
 	int64_t chunk; /* most of the contraction in a span */
-	int64_t block; /* most lines of a task */
+	int64_t block; /* most lines of a task; plain: lines that go through its panels in turn */
+	int64_t packed; /* plain: most panels of a task */
 	int64_t lane_bytes;
 } forward;
 
 /* What a task works with. */
 typedef struct forward_lane {
 	float *tiles;     /* [SEGMENTS][SUB][64] */
-	float *w;         /* widened: a panel, [k][64], or a span of it at a time if `once` */
+	float *w;         /* a panel that was widened, [k][64], or panels that were packed, [packed][k][64]; else NULL. A span at a time if `once` */
 	bool once;        /* a panel is used for one run of lines */
 	const uint8_t *x; /* the task's lines as the tiles read them, from line m0 */
 	int64_t m0;
@@ -180,8 +189,8 @@ typedef struct forward_job {
 	const tt_arg *bias;
 	const float *state; /* [lines][n] that Y is added to; NULL: none */
 	uint8_t *scratch;
-	int64_t lines, block, panels, group; /* lines; of a task; panels; of a task */
-	int64_t groups;
+	int64_t lines, block, panels; /* lines; of a task; panels */
+	int64_t groups;               /* of panels: a task has one */
 } forward_job;
 
 /* What a tile may be asked for: both operands of one dtype, libxsmm's 32-bit sizes. Tokens may be none. */
@@ -230,9 +239,12 @@ static tt_format forward_format(const tt_kernel_case *c, int i)
 }
 
 /* Sizes that both `scratch` and `plan` need. */
-static forward forward_of(const tt_kernel_case *c, level at)
+static forward forward_of(const tt_kernel_case *c, level at, bool plain)
 {
 	forward f = {.k = c->in[0]->dim[1].n, .n = c->in[1]->dim[is_dx(c) ? 1 : 0].n, .form = form_of(c->in[0], at)};
+	f.form.plain = plain;
+	f.format = plain ? TT_PLAIN : forward_format(c, 1);
+	f.columns = is_dx(c);
 	f.threads = TT_MAX(c->threads, 1);
 	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
 	f.block = BLOCK;
@@ -241,25 +253,30 @@ static forward forward_of(const tt_kernel_case *c, level at)
 		f.block = TT_MIN(BLOCK, TT_MAX(SUB, WIDENED / f.k / SUB * SUB));
 		f.lane_bytes += tt_round_up((WIDE + f.block) * f.k * f.form.to, 64);
 	}
+	if (plain) {
+		int64_t panels = tt_ceil_div(f.n, WIDE);
+		f.block = TURN;
+		f.packed = tt_ceil_div(panels, TT_MIN(panels, tt_round_up(tt_ceil_div(panels, PACKED), f.threads)));
+		f.lane_bytes += f.packed * WIDE * f.k * f.form.to;
+	}
 	return f;
 }
 
-static size_t forward_scratch(const tt_kernel_case *c, level at)
+static size_t forward_scratch(const tt_kernel_case *c, level at, bool plain)
 {
-	forward f = forward_of(c, at);
+	forward f = forward_of(c, at, plain);
 	return (size_t)(f.threads * f.lane_bytes);
 }
 
-static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out)
+static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, bool plain, const void **out)
 {
 	set_target(at);
 	bool dx = is_dx(c), bias = !dx && c->nin > 2 && c->in[2];
 	forward *f = TT_NEW(a, forward);
-	*f = forward_of(c, at);
+	*f = forward_of(c, at, plain);
 	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
 	f->adds = dx && c->nin > 2;
 	f->out = c->out[0]->dtype;
-	f->format = forward_format(c, 1);
 	f->kind_direct = f->form.kind;
 
 	const int64_t whole[2] = {0, f->k};
@@ -378,8 +395,26 @@ static WIDER void finish_direct(const forward *f, int64_t lines, const float *re
 	}
 }
 
-/* Lines [m0, m0+lines), lines <= SUB, of one panel. */
-static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own)
+/* A span of a panel as f32, from a weight that lies otherwise, into the task's own [k][64] at w. */
+static const uint8_t *make_panel(const forward_job *g, int64_t panel, const span *p, int64_t m0, const forward_lane *own, float *w)
+{
+	const forward *f = g->f;
+	bool fresh = m0 == own->m0;
+	float *to = w + (own->once ? 0 : p->k0 * WIDE);
+	int64_t nf = TT_MIN(WIDE, f->n - panel * WIDE);
+	if (fresh && f->form.widened)
+		widen_panel((const tt_bf16 *)g->w + (panel * f->k + p->k0) * WIDE, p->n / 2, to);
+	else if (fresh && f->columns)
+		tt_panel_copy((const float *)g->w + p->k0 * f->n + panel * WIDE, f->n, nf, p->n, to);
+	else if (fresh)
+		tt_panel_turn((const float *)g->w + panel * WIDE * f->k + p->k0, f->k, nf, p->n, to);
+	return (const uint8_t *)to;
+}
+
+/* Lines [m0, m0+lines), lines <= SUB, of one panel. The task's first lines make the panel, just ahead of its use, where it does not lie
+ * ready. */
+static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own,
+			float *own_w)
 {
 	const forward *f = g->f;
 	const form *m = &f->form;
@@ -395,13 +430,8 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 		const tile *tiles = direct ? p->direct : p->scratch;
 		uint8_t *to = direct ? y : (uint8_t *)(own->tiles + p->segment * SUB * WIDE);
 		const uint8_t *panel_w = w + p->k0 * WIDE * m->from, *line_x = x + p->k0 * m->to;
-		if (m->widened) {
-			/* The task's first lines widen the panel, just ahead of its use. */
-			float *wide = own->w + (own->once ? 0 : p->k0 * WIDE);
-			if (m0 == own->m0)
-				widen_panel((const tt_bf16 *)panel_w, p->n / 2, wide);
-			panel_w = (const uint8_t *)wide;
-		}
+		if (own_w)
+			panel_w = make_panel(g, panel, p, m0, own, own_w);
 		if (p->n == 0)
 			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
 		else
@@ -420,22 +450,49 @@ static void forward_task(void *ctx, int64_t task, int lane)
 	const forward_job *g = ctx;
 	const forward *f = g->f;
 	int64_t m0 = task / g->groups * g->block, m1 = TT_MIN(g->lines, m0 + g->block);
-	int64_t p0 = task % g->groups * g->group, p1 = TT_MIN(g->panels, p0 + g->group);
+	int64_t p0 = tt_deal(g->panels, task % g->groups, g->groups), p1 = tt_deal(g->panels, task % g->groups + 1, g->groups);
+	int64_t turn = f->form.plain ? f->block : m1 - m0, own_step = f->form.plain ? WIDE * f->k : 0;
 	float bias[WIDE] = {0};
 	forward_lane own = {.tiles = (float *)(g->scratch + lane * f->lane_bytes), .x = g->x + m0 * f->k * f->form.from, .m0 = m0};
-	if (f->form.widened) {
+	if (f->form.widened || f->form.plain)
 		own.w = own.tiles + SEGMENTS * SUB * WIDE;
-		own.once = m1 - m0 <= SUB;
+	own.once = m1 - m0 <= SUB;
+	if (f->form.widened) {
 		float *x = own.w + WIDE * f->k;
 		widen_along((const tt_bf16 *)own.x, (m1 - m0) * f->k / 2, x);
 		own.x = (const uint8_t *)x;
 	}
-	for (int64_t p = p0; p < p1; p++) {
-		if (g->bias)
-			load_bias(g->bias, p * WIDE, TT_MIN(WIDE, f->n - p * WIDE), bias);
-		for (int64_t m = m0; m < m1; m += SUB)
-			forward_sub(g, p, m, TT_MIN(SUB, m1 - m), g->bias ? bias : NULL, &own);
-	}
+	for (int64_t t0 = m0; t0 < m1; t0 += turn)
+		for (int64_t p = p0; p < p1; p++) {
+			int64_t t1 = TT_MIN(m1, t0 + turn);
+			if (g->bias)
+				load_bias(g->bias, p * WIDE, TT_MIN(WIDE, f->n - p * WIDE), bias);
+			for (int64_t m = t0; m < t1; m += SUB)
+				forward_sub(g, p, m, TT_MIN(SUB, t1 - m), g->bias ? bias : NULL, &own,
+					    own.w ? own.w + (p - p0) * own_step : NULL);
+		}
+}
+
+/* Lines first, in blocks of at least SUB; where they do not occupy every thread, panels too. */
+static int64_t deal_lines(forward_job *g, int threads)
+{
+	int64_t cuts = TT_MAX(1, TT_MIN(threads, g->lines / SUB));
+	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g->lines, g->f->block)), cuts);
+	g->block = tt_round_up(tt_ceil_div(g->lines, cuts), LINES);
+	cuts = tt_ceil_div(g->lines, g->block);
+	g->groups = cuts >= threads ? 1 : TT_MIN(g->panels, tt_ceil_div(4 * threads, cuts));
+	return cuts * g->groups;
+}
+
+/* Panels first, each over all lines, so that it is packed once; lines too where threads would idle for more than an eighth. */
+static int64_t deal_panels(forward_job *g, int threads)
+{
+	g->groups = tt_ceil_div(g->panels, g->f->packed);
+	int64_t cuts = 1, most = g->lines / LEAST;
+	while (cuts < most && 8 * (tt_round_up(g->groups * cuts, threads) - g->groups * cuts) > g->groups * cuts)
+		cuts++;
+	g->block = tt_round_up(tt_ceil_div(g->lines, cuts), LINES);
+	return tt_ceil_div(g->lines, g->block) * g->groups;
 }
 
 static void forward_run(const tt_call *c)
@@ -455,15 +512,8 @@ static void forward_run(const tt_call *c)
 	g.panels = tt_ceil_div(f->n, WIDE);
 	if (g.lines == 0)
 		return;
-	/* Lines first, in blocks of at least SUB; where they do not occupy every thread, panels too. */
-	int64_t cuts = TT_MAX(1, TT_MIN(threads, g.lines / SUB));
-	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g.lines, f->block)), cuts);
-	g.block = tt_round_up(tt_ceil_div(g.lines, cuts), LINES);
-	cuts = tt_ceil_div(g.lines, g.block);
-	g.groups = cuts >= threads ? 1 : TT_MIN(g.panels, tt_ceil_div(4 * threads, cuts));
-	g.group = tt_ceil_div(g.panels, g.groups);
-	g.groups = tt_ceil_div(g.panels, g.group);
-	tt_pool_run(c->env->pool, cuts * g.groups, forward_task, &g);
+	int64_t tasks = f->form.plain ? deal_panels(&g, threads) : deal_lines(&g, threads);
+	tt_pool_run(c->env->pool, tasks, forward_task, &g);
 }
 
 /* ---- linear_dw: dW[o,k] = dY^T[o,T] X[T,k] ------------------------------------------------------------------------------
@@ -861,37 +911,54 @@ static void weights_run(const tt_call *c)
 	tt_pool_run(c->env->pool, f->groups * g.parts, weights_task, &g);
 }
 
+/* Many lines: to pack in the call costs 2% of the product at 2,048 lines, 3.4% at 1,024, 4.5% at 512, 10% at 256 (one core, AVX-512); no copy of
+ * the weight is kept for either direction, nor made by PREP. */
+static bool forward_accepts_many(const tt_kernel_case *c) { return forward_accepts(c, TT_F32) && c->in[0]->dim[0].n >= MANY; }
+
 /* Rows know their level; the functions of a row are told only the case. */
-#define AT(level, suffix)                                                                                              \
-	static size_t forward_scratch_##suffix(const tt_kernel_case *c) { return forward_scratch(c, level); }          \
-	static size_t weights_scratch_##suffix(const tt_kernel_case *c) { return weights_scratch(c, level); }          \
+#define FORWARD_AT(level, plain, suffix)                                                                               \
+	static size_t forward_scratch_##suffix(const tt_kernel_case *c) { return forward_scratch(c, level, plain); }   \
 	static tt_status forward_plan_##suffix(const tt_kernel_case *c, tt_arena *a, const void **out)                 \
 	{                                                                                                              \
-		TT_TRY(forward_plan(c, a, level, out));                                                                \
+		TT_TRY(forward_plan(c, a, level, plain, out));                                                         \
 		return TT_OK;                                                                                          \
-	}                                                                                                              \
+	}
+#define WEIGHTS_AT(level, suffix)                                                                                      \
+	static size_t weights_scratch_##suffix(const tt_kernel_case *c) { return weights_scratch(c, level); }          \
 	static tt_status weights_plan_##suffix(const tt_kernel_case *c, tt_arena *a, const void **out)                 \
 	{                                                                                                              \
 		TT_TRY(weights_plan(c, a, level, out));                                                                \
 		return TT_OK;                                                                                          \
 	}
-AT(AVX2, avx2)
-AT(AVX512, avx512)
-AT(AVX512_BF16, avx512_bf16)
+FORWARD_AT(AVX2, false, avx2)
+FORWARD_AT(AVX2, true, avx2_plain)
+FORWARD_AT(AVX512, false, avx512)
+FORWARD_AT(AVX512, true, avx512_plain)
+FORWARD_AT(AVX512_BF16, false, avx512_bf16)
+WEIGHTS_AT(AVX2, avx2)
+WEIGHTS_AT(AVX512, avx512)
+WEIGHTS_AT(AVX512_BF16, avx512_bf16)
 
-#define ROWS(dt, isa, at)                                                                                              \
-	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
-	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
-	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+#define FORWARD(dt, accepts, format, isa, at)                                                                          \
+	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}
+#define WEIGHTS(dt, isa, at)                                                                                           \
 	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}, \
 	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
+/* In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
+ * one that asked. */
+#define F32(isa, at)                                                                                                   \
+	FORWARD(f32, many, NULL, isa, at##_plain), FORWARD(f32, f32, forward_format, isa, at),                         \
+	FORWARD(f32, f32, NULL, isa, at##_plain), WEIGHTS(f32, isa, at)
+#define BF16(isa, at) FORWARD(bf16, bf16, forward_format, isa, at), WEIGHTS(bf16, isa, at)
 
 const tt_override tt_overrides_xsmm[] = {
-	ROWS(bf16, TT_ISA_AVX512_BF16, avx512_bf16),
-	ROWS(bf16, TT_ISA_AVX512, avx512),
-	ROWS(f32, TT_ISA_AVX512, avx512),
-	ROWS(bf16, TT_ISA_AVX2, avx2),
-	ROWS(f32, TT_ISA_AVX2, avx2),
+	BF16(TT_ISA_AVX512_BF16, avx512_bf16),
+	BF16(TT_ISA_AVX512, avx512),
+	F32(TT_ISA_AVX512, avx512),
+	BF16(TT_ISA_AVX2, avx2),
+	F32(TT_ISA_AVX2, avx2),
 	{0},
 };
 

@@ -86,21 +86,24 @@ tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out)
 
 /* ---- formats ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* The packed form of weight `w` (a state of `c->to`) and its PREP node, made at first need. */
-static tt_v packed(tt_copy *c, tt_v w, tt_format f)
+/* The packed form of weight `w` (a state of `c->to`) and its PREP node, made at first need; `w` itself where `made` does not pack it. */
+static tt_v packed(tt_copy *c, tt_v w, tt_format f, const tt_graph *made)
 {
 	tt_graph *g = c->to;
 	tt_value v = g->values[w];
 	tt_state s = g->states[v.state];
 	tt_v master = s.source >= 0 ? g->states[s.source].value : w;
-	tt_v p = tt_state_derived(g, master, f == TT_PACK_FWD ? "fwd" : "dx", v.dtype, f);
+	const char *suffix = f == TT_PACK_FWD ? "fwd" : "dx";
+	if (made && !tt_value_find(made, tt_arena_printf(g->arena, "%s:%s", g->values[master].name, suffix)))
+		return w;
+	tt_v p = tt_state_derived(g, master, suffix, v.dtype, f);
 	if (!p || g->states[g->values[p].state].next)
 		return p;
 	g->seg = TT_SEG_PREP;
 	g->group = 0;
 	g->scope[0] = 0;
-	tt_v made = tt_pack(g, master, v.dtype, f, tt_arena_printf(g->arena, "=%s+", g->values[p].name));
-	tt_state_set(g, p, made);
+	tt_v next = tt_pack(g, master, v.dtype, f, tt_arena_printf(g->arena, "=%s+", g->values[p].name));
+	tt_state_set(g, p, next);
 	return p;
 }
 
@@ -146,7 +149,7 @@ static tt_graph *drop_unread(const tt_graph *g, tt_arena *a)
 	return c.to;
 }
 
-tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, tt_arena *a, tt_graph **out)
+tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, const tt_graph *made, tt_arena *a, tt_graph **out)
 {
 	tt_copy c = tt_copy_begin(g, a);
 	for (int64_t i = 0; i < g->nnodes; i++) {
@@ -165,7 +168,7 @@ tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, tt_arena *
 			tt_format f = ov->format(&kc, k);
 			if (f == TT_PLAIN || !in[k] || in[k]->state < 0)
 				continue;
-			tt_v p = packed(&c, c.map[n->in[k]], f);
+			tt_v p = packed(&c, c.map[n->in[k]], f, made);
 			TT_TRY(tt_graph_check(c.to));
 			saved[changed++] = n->in[k];
 			saved[changed++] = c.map[n->in[k]];

@@ -69,8 +69,9 @@ tt_status tt_recompute_measure(const tt_graph *g, const tt_recompute *o, tt_aren
 tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;
 
 /* Gives each product the weight format its chosen kernel reads: derived states "NAME:fwd", "NAME:dx" packed in PREP. Casts that nothing
- * reads any more are dropped. threads: as the kernels will be run. */
-tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, tt_arena *a, tt_graph **out) TT_CHECKED;
+ * reads any more are dropped. threads: as the kernels will be run. `made`: a graph after this pass that shares the weights and whose PREP
+ * is the one that runs, or NULL; what it does not pack stays plain. */
+tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, const tt_graph *made, tt_arena *a, tt_graph **out) TT_CHECKED;
 
 /* `fast` only. Several nodes become one that reads and writes less (fuse.c has the table of patterns). After formats, so that a fused node
  * meets weights as they lie. off[noff]: names of patterns to leave alone. */

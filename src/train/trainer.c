@@ -96,15 +96,15 @@ static void dump_after(tt_trainer *t, const char *pass, const tt_graph *g)
 		}
 }
 
-/* The passes that fit graphs to this machine and these numerics. */
-static tt_status lower(tt_trainer *t, tt_graph *g, tt_graph **out)
+/* The passes that fit graphs to this machine and these numerics. `made`: another graph, lowered before, that makes the packed weights. */
+static tt_status lower(tt_trainer *t, tt_graph *g, const tt_graph *made, tt_graph **out)
 {
 	const tt_exec_options *e = &t->o.exec;
 	if (e->numerics == TT_FAST && !e->f64) {
 		TT_TRY(tt_pass_fold_rounds(g, t->arena, &g));
 		dump_after(t, "fold_rounds", g);
 		if (!e->kernels_ref) {
-			TT_TRY(tt_pass_formats(g, e->isa, TT_MAX(1, e->threads), t->arena, &g));
+			TT_TRY(tt_pass_formats(g, e->isa, TT_MAX(1, e->threads), made, t->arena, &g));
 			dump_after(t, "formats", g);
 		}
 		tt_fuse_options f = { .isa = e->isa, .kernels_ref = e->kernels_ref, .threads = TT_MAX(1, e->threads), .off = t->o.fuse_off.items,
@@ -221,7 +221,7 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 		dump_after(t, "recompute", g);
 	}
 	TT_TRY(localise(t, g, &g));
-	TT_TRY(lower(t, g, &t->train));
+	TT_TRY(lower(t, g, NULL, &t->train));
 
 	m.eval = true;
 	m.output_logits = o->output_logits;
@@ -231,7 +231,7 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	TT_TRY(tt_pass_eval(g, t->arena, &g));
 	TT_TRY(localise(t, g, &g));
 	dump_after(t, "eval", g);
-	return lower(t, g, &t->eval);
+	return lower(t, g, t->train, &t->eval);
 }
 
 /* Parameters from a safetensors file or folder, by name. */
