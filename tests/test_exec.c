@@ -944,13 +944,9 @@ static void case_text(tt_test *t)
 	tt_exec_print_memory(e, &b);
 	TT_CHECK_STR(t, b.s,
 		"memory: 480 bytes, 0.0 MiB\n"
-		"               0  param\n"
-		"               0  grad\n"
-		"               0  optim\n"
-		"             160  io\n"
-		"               0  frame\n"
-		"             224  work\n"
-		"              96  scratch\n"
+		"             160  33.3%  io\n"
+		"             224  46.7%  work\n"
+		"              96  20.0%  scratch\n"
 		"work of F: 224 bytes, 192 live at its peak, test.op_inc of made\n"
 		"              96  a\n"
 		"              96  whole\n");

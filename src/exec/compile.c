@@ -254,11 +254,20 @@ static tt_status add_arg(tt_exec *e, program *p, const tt_value *v, tt_arg *a)
 	return TT_OK;
 }
 
+/* fill_const of zero into a state; that the state is its input says that no node before it wrote there. */
+static bool zeroes_state(const tt_exec *e, const tt_graph *g, const program *p, const tt_node *n)
+{
+	if (strcmp(n->op->name, "fill_const") || g->values[n->in[0]].kind != TT_STATE)
+		return false;
+	double v = ((const tt_attr_init *)n->attr)->mean;
+	return v == 0 && !__builtin_signbit(v) && store_root(e, p->store[n->out[0]], NULL) == store_root(e, p->store[n->in[0]], NULL);
+}
+
 static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_node *n)
 {
 	choice c = {0};
 	TT_TRY(choose(e, g, n, &c));
-	instr in = {.node = n, .run = c.run, .kernel = c.name, .fast = c.fast, .scratch = c.scratch};
+	instr in = {.node = n, .run = c.run, .kernel = c.name, .fast = c.fast, .scratch = c.scratch, .zeroes = zeroes_state(e, g, p, n)};
 	in.args = TT_NEWN(e->arena, tt_arg, n->nin + n->nout);
 	for (int i = 0; i < n->nin + n->nout; i++) {
 		tt_v v = i < n->nin ? n->in[i] : n->out[i - n->nin];

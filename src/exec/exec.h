@@ -152,7 +152,8 @@ tt_pool *tt_exec_pool(tt_exec *e);            /* its workers, idle while no prog
 
 /* Stable text: one line per instruction, view and join. */
 void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b);
-/* Sizes of regions, then for each program what is live at the peak of its work, and what is in the frame; largest first. */
+/* Sizes of regions; then who holds what: the frame, the states, and for each program its work when most of it is live. Largest first;
+ * what differs in a number alone (a layer's, a chunk's) in one line with its count. */
 void tt_exec_print_memory(const tt_exec *e, tt_buf *b);
 /* Calls and seconds by segment and op since the start or the last reset; needs options.profile. */
 void tt_exec_print_profile(const tt_exec *e, tt_buf *b);

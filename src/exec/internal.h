@@ -48,6 +48,7 @@ typedef struct instr {
 	bool fast;            /* of the override table */
 	tt_call call;
 	size_t scratch;       /* bytes */
+	bool zeroes;          /* stores zeros, and is the first of its program to write there */
 	tt_arg *args;         /* inputs, then outputs */
 	int64_t calls;
 	double seconds;
@@ -95,6 +96,7 @@ struct tt_exec {
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
 	bool is_planned, is_reserved;
+	bool fresh;           /* nothing was written yet: every state is zeros that the system has not even made */
 	double jit;
 };
 

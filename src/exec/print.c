@@ -81,26 +81,66 @@ void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b)
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
-enum { LISTED = 24 };
+/* Storages whose names differ in a number alone (a layer's, a chunk's) are one line. */
+typedef struct group { const char *name; int64_t bytes, n; } group;
+
+/* "model.layers.11.mlp.act" as "model.layers.*.mlp.act" */
+static const char *starred(tt_arena *a, const char *name)
+{
+	char *out = tt_arena_strdup(a, name), *to = out;
+	for (const char *s = name; *s;) {
+		size_t n = strcspn(s, "."), digits = strspn(s, "0123456789");
+		if (n > 0 && digits == n)
+			*to++ = '*';
+		else
+			to = (char *)memcpy(to, s, n) + n;
+		s += n;
+		if (*s)
+			*to++ = *s++;
+	}
+	*to = 0;
+	return out;
+}
 
 static int by_bytes(const void *x, const void *y)
 {
-	const store *a = *(const store *const *)x, *b = *(const store *const *)y;
+	const group *a = x, *b = y;
 	if (a->bytes != b->bytes)
 		return a->bytes > b->bytes ? -1 : 1;
 	return strcmp(a->name, b->name);
 }
 
-static void print_stores(const store **list, int64_t n, tt_buf *b)
+/* The `most` largest groups; the rest is one line. */
+static void print_stores(tt_arena *a, const store *const *list, int64_t n, int64_t most, tt_buf *b)
 {
-	qsort(list, (size_t)n, sizeof *list, by_bytes);
-	for (int64_t i = 0; i < n && i < LISTED; i++)
-		tt_buf_printf(b, "  %14lld  %s\n", (long long)list[i]->bytes, list[i]->name);
-	int64_t rest = 0;
-	for (int64_t i = LISTED; i < n; i++)
-		rest += list[i]->bytes;
-	if (n > LISTED)
-		tt_buf_printf(b, "  %14lld  in %lld smaller ones\n", (long long)rest, (long long)(n - LISTED));
+	group *g = TT_NEWN(a, group, n);
+	names known = {0};
+	int64_t ngroups = 0, bytes = 0, count = 0;
+	for (int64_t i = 0; i < n; i++) {
+		const char *name = starred(a, list[i]->name);
+		int32_t k = names_find(&known, name);
+		if (k < 0) {
+			k = (int32_t)ngroups++;
+			g[k].name = name;
+			names_add(&known, a, name, k);
+		}
+		g[k].bytes += list[i]->bytes;
+		g[k].n++;
+	}
+	qsort(g, (size_t)ngroups, sizeof *g, by_bytes);
+	for (int64_t i = 0; i < ngroups; i++) {
+		if (i >= most) {
+			bytes += g[i].bytes;
+			count += g[i].n;
+			continue;
+		}
+		tt_buf_printf(b, "  %14lld  %s", (long long)g[i].bytes, g[i].name);
+		if (g[i].n > 1)
+			tt_buf_printf(b, " (%lld)", (long long)g[i].n);
+		tt_buf_str(b, "\n");
+	}
+	if (count)
+		tt_buf_printf(b, "  %14lld  in %lld smaller ones\n", (long long)bytes, (long long)count);
 }
 
 /* The node during which most bytes of a program's work are live. */
@@ -141,22 +181,26 @@ static void print_peak(const tt_exec *e, tt_segment seg, tt_buf *b)
 		for (int64_t i = 0; i < n; i++)
 			if (mine[i]->first <= at && mine[i]->last >= at)
 				mine[live++] = mine[i];
-		print_stores(mine, live, b);
+		print_stores(e->arena, mine, live, 24, b);
 	}
 	tt_arena_pop(e->arena, mark);
 }
 
-static void print_frame(const tt_exec *e, tt_buf *b)
+/* What lies in a region from before a program to after it: states, or what F leaves for B. */
+static void print_kept(const tt_exec *e, int region, int64_t most, tt_buf *b)
 {
 	tt_mark mark = tt_arena_push(e->arena);
 	const store **list = TT_NEWN(e->arena, const store *, e->nstores);
-	int64_t n = 0;
+	int64_t n = 0, frames = region == TT_REGION_FRAME ? e->o.nframes : 1;
 	for (int64_t i = 0; i < e->nstores; i++)
-		if (e->stores[i].region == TT_REGION_FRAME && e->stores[i].parent < 0)
+		if (e->stores[i].region == region && e->stores[i].parent < 0 && !e->stores[i].dead)
 			list[n++] = &e->stores[i];
 	if (n) {
-		tt_buf_printf(b, "frame: %lld bytes, %d of them\n", (long long)e->frame_stride[TT_REGION_FRAME], e->o.nframes);
-		print_stores(list, n, b);
+		tt_buf_printf(b, "%s: %lld bytes", tt_exec_region_name(region), (long long)(e->planned[region] / frames));
+		if (frames > 1)
+			tt_buf_printf(b, ", %lld of them", (long long)frames);
+		tt_buf_str(b, "\n");
+		print_stores(e->arena, list, n, most, b);
 	}
 	tt_arena_pop(e->arena, mark);
 }
@@ -169,11 +213,15 @@ void tt_exec_print_memory(const tt_exec *e, tt_buf *b)
 		sum += e->planned[r];
 	tt_buf_printf(b, "memory: %lld bytes, %.1f MiB\n", (long long)sum, (double)sum / (double)TT_MIB);
 	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
-		tt_buf_printf(b, "  %14lld  %s\n", (long long)e->planned[r], tt_exec_region_name(r));
+		if (e->planned[r])
+			tt_buf_printf(b, "  %14lld  %4.1f%%  %s\n", (long long)e->planned[r], 100 * (double)e->planned[r] / (double)sum, tt_exec_region_name(r));
+	print_kept(e, TT_REGION_FRAME, 24, b);
+	print_kept(e, TT_REGION_PARAM, 12, b);
+	print_kept(e, TT_REGION_GRAD, 6, b);
+	print_kept(e, TT_REGION_OPTIM, 6, b);
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			print_peak(e, (tt_segment)s, b);
-	print_frame(e, b);
 }
 
 /* ---- profile ------------------------------------------------------------------------------------------------------------- */

@@ -41,6 +41,7 @@ static tt_status move(tt_exec *e, const tt_slot *s, int64_t at, void *dst, const
 	if (e->o.protect)
 		TT_TRY(tt_region_protect(&e->region[s->region], true));
 	size_t bytes = (size_t)(n * element(e, s));
+	e->fresh &= !src;
 	for (int j = 0; j < (in_planes(e, s) ? 3 : 1) && bytes; j++) {
 		if (src)
 			memcpy(p + j * s->plane, (const uint8_t *)src + (size_t)j * bytes, bytes);
