@@ -313,7 +313,7 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 					int tp = n / dr / ds / cp;
 					if (dr * ds * cp * tp != n)
 						continue;
-					for (int sp = 0; sp <= (tp > 1); sp++) {
+					for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++) {
 						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2 };
 						TT_PUSH(a, r->meshes, r->n, cap, m);
 					}
