@@ -5,6 +5,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "cli/cli.h"
 #include "metrics/metrics.h"
 #include "ops/ops.h"
@@ -80,21 +81,45 @@ static void on_signal(int number, const char *text)
 static void stop_and_save(int number) { on_signal(number, "stopping after this step and saving; again to stop now\n"); }
 static void stop_only(int number) { on_signal(number, "stopping after this step, nothing is saved (checkpoint.enable); again to stop now\n"); }
 
-tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
+typedef struct cli_run {
+	const tt_config *cfg;
+	double parse_seconds;
+	bool valid_whole;
+	tt_run_summary *sum;
+} cli_run;
+
+/* `c`: NULL where there is one rank. */
+static tt_status lead(const cli_run *x, tt_comm *c)
 {
+	const tt_config *cfg = x->cfg;
 	bool saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only;
 	struct sigaction act = { .sa_handler = saves ? stop_and_save : stop_only, .sa_flags = SA_RESTART };
 	sigaction(SIGTERM, &act, NULL);
 	sigaction(SIGINT, &act, NULL);
 	tt_metrics_console console;
 	tt_cli_console(&console);
-	tt_run_io io = { .print = tt_cli_print, .parse_seconds = parse_seconds, .valid_whole = valid_whole, .console = &console, .stop = &stop_signal };
+	tt_run_io io = { .print = tt_cli_print, .parse_seconds = x->parse_seconds, .valid_whole = x->valid_whole, .console = &console, .stop = &stop_signal, .comm = c };
 	tt_run *r;
 	TT_TRY(tt_run_open(cfg, &io, &r));
-	tt_status s = tt_run_loop(r, sum);
+	tt_status s = tt_run_loop(r, x->sum);
 	tt_run_close(r);
 	TT_TRY(s);
 	return TT_OK;
+}
+
+static tt_status rank(tt_comm *c, void *ctx)
+{
+	const cli_run *x = ctx;
+	return tt_comm_rank(c) == 0 ? lead(x, c) : tt_run_follow(x->cfg, c);
+}
+
+tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
+{
+	cli_run x = { cfg, parse_seconds, valid_whole, sum };
+	if (cfg->hardware.ranks == 1)
+		return lead(&x, NULL);
+	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .spin_us = cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
+	return tt_comm_threads((int)cfg->hardware.ranks, &o, rank, &x);
 }
 
 /* Its warnings are the caller's: a run logs them itself. */

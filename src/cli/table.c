@@ -86,7 +86,8 @@ const tt_short_flag tt_short_flags[] = {
 	{ "--passes=", "--debug.passes=", "-fuse: leave that pass out" },
 	{ "--isa=", "--debug.isa=", "auto, avx512, avx2, ref" },
 	{ "--numerics=", "--debug.numerics=", "fast or exact" },
-	{ "--threads=", "--hardware.threads=", "compute threads; never changes a bit" },
+	{ "--threads=", "--hardware.threads=", "compute threads of a rank; never changes a bit" },
+	{ "--ranks=", "--hardware.ranks=", "ranks of the mesh, as threads of this process" },
 	{ NULL, NULL, NULL },
 };
 

@@ -121,6 +121,8 @@ static bool has_hf_config(const tt_config *c) { return c->model.hf_config[0] != 
 static bool ref_kernels(const tt_config *c) { return c->debug.kernels == TT_CFG_KERNELS_REF; }
 static bool no_shuffle(const tt_config *c) { return !c->data.shuffle; }
 static bool made_up(const tt_config *c) { return c->data.source == TT_CFG_SOURCE_SYNTHETIC; }
+static bool no_tensor_parallel(const tt_config *c) { return c->parallelism.tensor_parallel_degree == 1; }
+static bool one_rank(const tt_config *c) { return c->hardware.ranks == 1; }
 static bool always(const tt_config *c)
 {
 	(void)c;
@@ -155,9 +157,9 @@ static const effect_rule EFFECTS[] = {
 	{"data.paths|data.exclude|data.tokenizer|data.shuffle|data.repeat|validation.paths|validation.fraction", made_up,
 	 "data.source is synthetic"},
 	{"data.seed|data.shuffle_window", no_shuffle, "data.shuffle is false"},
-	{"parallelism.enable_sequence_parallel", always, "parallelism.tensor_parallel_degree is 1"},
-	{"parallelism.fsdp_reshard_after_forward", always, "parameters are not sharded on one rank"},
-	{"comm.*", always, "there is one rank"},
+	{"parallelism.enable_sequence_parallel", no_tensor_parallel, "parallelism.tensor_parallel_degree is 1"},
+	{"parallelism.fsdp_reshard_after_forward", always, "gathered parameters live as long as activation_checkpoint.mode says"},
+	{"comm.*", one_rank, "there is one rank"},
 };
 
 /* ---- keys that contradict ------------------------------------------------------------------------------------------- */

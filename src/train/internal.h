@@ -15,8 +15,7 @@ tt_status tt_model_from_config(tt_arena *a, const tt_config *cfg, tt_llama_confi
 
 /* The tensors of a checkpoint, bound to the program's states. */
 typedef struct tt_saved {
-	tt_exec *exec;
-	tt_slot *slots;
+	tt_trainer *trainer;
 	tt_ckpt_tensor *tensors;
 	int64_t n;
 } tt_saved;

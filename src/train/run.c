@@ -113,7 +113,11 @@ static void log_start(tt_run *r)
 	if (again->none)
 		tt_log(TT_LOG_INFO, "recompute: %s of %s are kept from forward to backward, %.0f%% of forward is made again", tt_scale_bytes(again->kept).s,
 		       tt_scale_bytes(again->none).s, 100 * again->again / again->forward);
-	tt_log(TT_LOG_INFO, "memory planned: %s", tt_scale_bytes(r->planned).s);
+	const tt_run_mesh *m = &o->mesh;
+	if (m->comm)
+		tt_log(TT_LOG_INFO, "mesh: %d ranks, threads of this process: dp_replicate %d, dp_shard %d, cp %d, tp %d%s", tt_comm_size(m->comm), m->size[TT_DP_REPLICATE],
+		       m->size[TT_DP_SHARD], m->size[TT_CP], m->size[TT_TP], m->sp ? " with sequence parallel" : "");
+	tt_log(TT_LOG_INFO, "memory planned: %s%s", tt_scale_bytes(r->planned).s, m->comm ? ", on rank 0" : "");
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },
 				      { "jit", s->jit }, { "allocate", s->allocate }, { "init", s->init } };
@@ -145,6 +149,9 @@ static tt_status open_run(tt_run *r)
 	TT_TRY(lock_folder(r));
 	tt_buf passes = { 0 };
 	r->o.dump_out = &passes;
+	r->o.mesh.comm = r->io.comm;
+	r->o.mesh.led = r->io.comm != NULL;
+	r->o.mesh.timeout_s = (double)cfg->comm.train_timeout_seconds;
 	tt_status s = tt_trainer_create(&r->o, &r->trainer);
 	if (passes.s && r->io.print)
 		r->io.print(passes.s);
@@ -191,6 +198,24 @@ tt_status tt_run_open(const tt_config *cfg, const tt_run_io *io, tt_run **out)
 	return TT_OK;
 }
 
+tt_status tt_run_follow(const tt_config *cfg, tt_comm *c)
+{
+	tt_arena *a = tt_arena_create("run");
+	tt_run_options o;
+	tt_trainer *t = NULL;
+	tt_status s = tt_run_options_from_config(a, cfg, &o);
+	o.mesh.comm = c;
+	o.mesh.led = true;
+	o.mesh.timeout_s = (double)cfg->comm.train_timeout_seconds;
+	if (s == TT_OK)
+		s = tt_trainer_create(&o, &t);
+	if (s == TT_OK)
+		s = tt_trainer_follow(t);
+	tt_trainer_destroy(t);
+	tt_arena_destroy(a);
+	return s;
+}
+
 void tt_run_close(tt_run *r)
 {
 	if (!r)
@@ -226,6 +251,9 @@ static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
 	return k;
 }
 
+/* Ranks that can compute at once, with as many threads as rank 0 each. */
+static int64_t peak_ranks(const tt_run *r) { return TT_MIN(r->cfg->hardware.ranks, TT_MAX((int64_t)tt_machine_threads() / r->o.exec.threads, (int64_t)1)); }
+
 /* The peak comes from the cache; without one it is measured once the run has shown that it is more than a try: a quarter of a second. */
 static double mfu(tt_run *r, double flops_per_s, double now)
 {
@@ -233,7 +261,7 @@ static double mfu(tt_run *r, double flops_per_s, double now)
 	if (r->peak != r->peak && (!r->started || now - r->started > TRY_SECONDS)) {
 		tt_peak p;
 		if (tt_peak_get(NULL, tt_exec_pool(tt_trainer_exec(r->trainer)), r->o.exec.isa, r->o.compute, r->started > 0, &p))
-			r->peak = p.flops;
+			r->peak = p.flops * (double)peak_ranks(r);
 		else if (r->started)
 			r->peak = 0;
 		if (r->peak == r->peak && r->peak > 0)

@@ -21,8 +21,7 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	int64_t n;
 	const tt_slot *states = tt_exec_states(tt_trainer_exec(t), &n);
 	tt_saved *s = TT_NEW(a, tt_saved);
-	s->exec = tt_trainer_exec(t);
-	s->slots = TT_NEWN(a, tt_slot, n);
+	s->trainer = t;
 	s->tensors = TT_NEWN(a, tt_ckpt_tensor, n);
 	for (int64_t i = 0; i < n; i++) {
 		const tt_slot *x = &states[i];
@@ -31,9 +30,9 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 		tt_ckpt_tensor c = { .name = x->name, .optim = x->region == TT_REGION_OPTIM, .dtype = x->dtype == TT_F64 ? TT_ST_F64 : TT_ST_F32, .ndim = x->ndim };
 		int imported = tt_trainer_imported(t, x->name);
 		c.imported = imported >= 0 ? (tt_st_dtype)imported : c.dtype;
+		const tt_value *whole = tt_value_get(tt_trainer_typed(t), tt_value_find(tt_trainer_typed(t), x->name));
 		for (int d = 0; d < x->ndim; d++)
-			c.dim[d] = x->dim[d].n;
-		s->slots[s->n] = *x;
+			c.dim[d] = whole->dim[d].n;
 		s->tensors[s->n++] = c;
 	}
 	*out = s;
@@ -70,13 +69,13 @@ tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, co
 tt_status tt_saved_read(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
 {
 	tt_saved *s = ctx;
-	return tt_tensor_read(s->exec, &s->slots[i], at, dst, n);
+	return tt_trainer_read(s->trainer, s->tensors[i].name, at, dst, n);
 }
 
 tt_status tt_saved_write(void *ctx, int64_t i, int64_t at, int64_t n, const void *src)
 {
 	tt_saved *s = ctx;
-	return tt_tensor_write(s->exec, &s->slots[i], at, src, n);
+	return tt_trainer_write(s->trainer, s->tensors[i].name, at, src, n);
 }
 
 double tt_state_square_sum(tt_trainer *t, const char *param, bool grad)

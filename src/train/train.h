@@ -43,6 +43,8 @@ typedef struct tt_run_mesh {
 	int size[TT_RUN_AXES];
 	bool sp;          /* sequence parallel beside tensor parallel */
 	tt_comm *comm;    /* this rank's; borrowed */
+	double timeout_s; /* of exchanges after the start; 0: for ever */
+	bool led;         /* rank 0's trainer leads: what is asked of it is done by all; the others are in tt_trainer_follow */
 } tt_run_mesh;
 
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
@@ -100,7 +102,13 @@ tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out) TT_CHECKE
 /* Only the part of it that needs no memory for tensors: graphs, programs, the memory plan. Data are not looked at, and what does not fit this
  * machine is planned all the same: to be looked at (tt_trainer_exec, tt_trainer_checkpoint_bytes), not to be run. */
 tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
-void tt_trainer_destroy(tt_trainer *t);
+void tt_trainer_destroy(tt_trainer *t); /* accepts NULL; a leader's ends the others' tt_trainer_follow */
+/* Of the other ranks of a led mesh: does what rank 0's trainer is asked, until that is destroyed. */
+tt_status tt_trainer_follow(tt_trainer *t) TT_CHECKED;
+/* Elements [at, at + n) of a whole parameter or optimizer state, over all ranks of this process; one rank: tt_exec_read and tt_exec_write. A
+ * led mesh's other ranks must be in tt_trainer_follow, or in a program that only reads what is written. */
+tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst, int64_t n) TT_CHECKED;
+tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n) TT_CHECKED;
 int64_t tt_trainer_checkpoint_bytes(tt_trainer *t); /* tensors of a full checkpoint */
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out) TT_CHECKED;
 int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */
@@ -151,6 +159,7 @@ typedef struct tt_run_io {
 	/* A signal's number once the run is asked to save and end; polled once a step, and at each batch of a validation, which the run that resumes
 	 * makes up for when it opens. NULL: never. */
 	const volatile sig_atomic_t *stop;
+	tt_comm *comm;                   /* rank 0's where the config has ranks; the others are in tt_run_follow. NULL: one rank */
 } tt_run_io;
 
 typedef struct tt_run_summary {
@@ -173,5 +182,7 @@ tt_status tt_run_save(tt_run *r) TT_CHECKED;
 /* Steps until training.steps, the text's end, or a signal (TT_ERR_STOP, after a save). */
 tt_status tt_run_loop(tt_run *r, tt_run_summary *out) TT_CHECKED;
 tt_trainer *tt_run_trainer(tt_run *r);
+/* What the ranks above 0 of a run do: they have no log, no metrics and no checkpoints of their own. */
+tt_status tt_run_follow(const tt_config *cfg, tt_comm *c) TT_CHECKED;
 
 #endif

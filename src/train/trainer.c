@@ -4,6 +4,7 @@
 
 #include "ckpt/safetensors.h"
 #include "train/internal.h"
+#include "train/team.h"
 
 enum { EMPTY_STEPS = 8 }; /* without a valid token, from the start: the run is ended */
 
@@ -14,6 +15,7 @@ struct tt_trainer {
 	tt_graph *typed;       /* on the mesh, before it became this rank's */
 	tt_graph *train, *eval;
 	tt_comm_axes axes;
+	tt_team team;          /* of a led mesh */
 	tt_comm_group *sharers; /* ranks that have other tokens of the step; NULL: none */
 	int coord[TT_PLAN_AXES];
 	tt_exec *exec;
@@ -40,6 +42,10 @@ struct tt_trainer {
 	tt_recompute_report recompute; /* zeros in mode none */
 	tt_startup startup;
 };
+
+static bool leads(const tt_trainer *t) { return t->o.mesh.led && tt_comm_rank(t->o.mesh.comm) == 0; }
+/* Ranks say the same: one of them is enough. */
+static bool speaks(const tt_trainer *t) { return !t->o.mesh.comm || tt_comm_rank(t->o.mesh.comm) == 0; }
 
 tt_exec *tt_trainer_exec(tt_trainer *t) { return t->exec; }
 tt_data *tt_trainer_data(tt_trainer *t) { return t->data; }
@@ -70,6 +76,8 @@ int tt_trainer_imported(const tt_trainer *t, const char *name)
 
 tt_status tt_trainer_resume(tt_trainer *t, int64_t steps, int64_t updates, int64_t skips)
 {
+	if (leads(t))
+		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_RESUME, .a = steps, .b = updates, .c = skips }));
 	tt_cell cell = { .first = true };
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
@@ -190,6 +198,25 @@ static bool many_ranks(const tt_trainer *t) { return t->o.exec.axes != NULL; }
 static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }
 static int64_t data_rank(const tt_trainer *t) { return t->coord[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD] + t->coord[TT_DP_SHARD]; }
 
+bool tt_trainer_owns(const tt_trainer *t, const char *name)
+{
+	const tt_value *v = tt_value_get(t->typed, tt_value_find(t->typed, name));
+	bool owns = true;
+	for (int ax = 0; ax < t->typed->mesh.naxes; ax++)
+		owns &= t->coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
+	return owns;
+}
+
+tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst, int64_t n)
+{
+	return t->o.mesh.led ? tt_team_copy(&t->team, name, at, n, dst, NULL) : tt_exec_read(t->exec, name, at, dst, n);
+}
+
+tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n)
+{
+	return t->o.mesh.led ? tt_team_copy(&t->team, name, at, n, NULL, src) : tt_exec_write(t->exec, name, at, src, n);
+}
+
 /* A graph of the mesh as this rank's. */
 static tt_status localise(tt_trainer *t, tt_graph *g, tt_graph **out)
 {
@@ -252,7 +279,7 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 			float *f = (float *)(void *)d;
 			s = f64 ? tt_st_read_f64(x, at, n, d) : tt_st_read_f32(x, at, n, f);
 			if (s == TT_OK)
-				s = tt_exec_write(t->exec, p->name, at, d, n);
+				s = tt_team_piece(t, p->name, at, n, NULL, (const uint8_t *)(const void *)d);
 		}
 	}
 	tt_st_close(st);
@@ -344,7 +371,8 @@ static tt_status setup(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
 	double t0 = tt_now();
-	TT_TRY(states_fit(t));
+	if (!o->mesh.comm)
+		TT_TRY(states_fit(t));
 	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
 	int64_t context = o->data.context_length;
 	t->rows_per_mb = o->tokens_per_microbatch / context;
@@ -380,6 +408,8 @@ static tt_status setup(tt_trainer *t)
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 	TT_TRY(record_state(t, NULL));
+	if (o->mesh.led)
+		TT_TRY(tt_team_open(&t->team, t->arena, o->mesh.comm, t, o->mesh.timeout_s));
 	t->startup.init = tt_now() - t0;
 	return TT_OK;
 }
@@ -419,6 +449,8 @@ void tt_trainer_destroy(tt_trainer *t)
 {
 	if (!t)
 		return;
+	if (leads(t) && t->team.n) /* after an error they have ended already */
+		(void)!tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_END });
 	tt_exec_destroy(t->exec);
 	tt_hashes_close(t->hashes);
 	tt_data_close(t->data);
@@ -632,6 +664,8 @@ static double power(double x, int64_t n)
 
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 {
+	if (leads(t))
+		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_STEP }));
 	tt_step_report r = { .step = t->step + 1 };
 	double t0 = tt_now();
 	const tt_optim_options *o = &t->o.optim;
@@ -652,7 +686,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		if (t->empty >= 0 && ++t->empty == EMPTY_STEPS)
 			TT_FAIL(TT_ERR_USAGE, "none of the first %d steps, %lld to %lld, has a valid token: nothing can be learnt from these data (data.paths, or the labels)",
 				EMPTY_STEPS, (long long)(r.step - EMPTY_STEPS + 1), (long long)r.step);
-		tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
+		if (speaks(t))
+			tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
 		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
@@ -662,7 +697,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		if (++t->skips > t->o.nonfinite_max_skips)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: skip %lld in a row, of a loss or gradient that is not finite: %s (training.nonfinite_max_skips)",
 				(long long)r.step, (long long)t->skips, why);
-		tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, tt_plain_nan(r.loss), tt_plain_nan(r.grad_norm), why);
+		if (speaks(t))
+			tt_log(TT_LOG_WARN, "step %lld skipped: loss %g, gradient norm %g: %s", (long long)r.step, tt_plain_nan(r.loss), tt_plain_nan(r.grad_norm), why);
 		r.skipped = true;
 	} else {
 		t->skips = 0;
@@ -672,6 +708,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(write_real(t, "hyper", hyper, 4));
 		if (t->before_update)
 			t->before_update(t->before_ctx);
+		if (t->o.mesh.led) /* a save that rank 0 has begun reads from all */
+			TT_TRY(tt_comm_barrier(t->team.all, "before the update"));
 		tt_cell cell = { .step = t->updates };
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
@@ -701,22 +739,67 @@ tt_status tt_trainer_forward(tt_trainer *t, const tt_batch *b, double *loss_sum)
 	return read_acc(t, "eval_loss_sum", loss_sum);
 }
 
+/* The sum of one number of each rank that has tokens of its own. */
+static tt_status sum_over_sharers(tt_trainer *t, double *x)
+{
+	if (!t->sharers)
+		return TT_OK;
+	TT_TRY(tt_comm_all_gather(t->sharers, "loss of a validation", x, sizeof *x, t->all_rows));
+	*x = 0;
+	for (int i = 0; i < tt_comm_group_size(t->sharers); i++)
+		*x += t->all_rows[i];
+	return TT_OK;
+}
+
+tt_status tt_trainer_follow(tt_trainer *t)
+{
+	for (;;) {
+		tt_team_order o;
+		tt_step_report r;
+		double loss;
+		int64_t valid;
+		TT_TRY(tt_team_hear(&t->team, &o));
+		switch ((tt_team_what)o.what) {
+		case TT_TEAM_END:
+			return TT_OK;
+		case TT_TEAM_STEP:
+			TT_TRY(tt_trainer_step(t, &r));
+			break;
+		case TT_TEAM_VALIDATE:
+			TT_TRY(tt_trainer_validate(t, o.a, &loss, &valid));
+			break;
+		case TT_TEAM_RESUME:
+			TT_TRY(tt_trainer_resume(t, o.a, o.b, o.c));
+			break;
+		}
+	}
+}
+
 tt_status tt_trainer_validate(tt_trainer *t, int64_t max_rows, double *loss_sum, int64_t *valid)
 {
+	if (leads(t))
+		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_VALIDATE, .a = max_rows }));
 	double sum = 0;
-	int64_t count = 0, rows = tt_data_valid_rows(t->data);
+	int64_t count = 0, rows = tt_data_valid_rows(t->data), ranks = data_ranks(t), me = data_rank(t);
 	if (max_rows)
 		rows = TT_MIN(rows, max_rows);
-	for (int64_t r = 0; r < rows; r += t->valid_rows->nrows) {
-		if (t->stop && *t->stop)
+	/* Data ranks take turns at batches of rows; all run as many cells. */
+	for (int64_t r = 0; r < rows; r += ranks * t->valid_rows->cap_rows) {
+		if (t->stop && *t->stop && !t->o.mesh.led)
 			TT_FAIL(TT_ERR_STOP, "signal %d in a validation", (int)*t->stop);
-		TT_TRY(tt_data_valid(t->data, r, t->valid_rows));
-		tt_batch_fill(t->valid_rows, 0, TT_MIN(t->valid_rows->nrows, rows - r), t->batch);
+		for (int64_t i = 1; i <= ranks; i++) { /* its own last: the batch is a view of the rows */
+			int64_t first = r + (me + i) % ranks * t->valid_rows->cap_rows, n = TT_MIN(t->valid_rows->cap_rows, rows - first);
+			if (n > 0)
+				TT_TRY(tt_data_valid(t->data, first, t->valid_rows));
+			for (int64_t k = 0; k < n; k++)
+				count += t->valid_rows->row_valid[k];
+			tt_batch_fill(t->valid_rows, 0, TT_MAX(n, (int64_t)0), t->batch);
+		}
 		double one;
 		TT_TRY(tt_trainer_forward(t, t->batch, &one));
 		sum += one;
-		count += t->batch->nvalid;
 	}
+	TT_TRY(sum_over_sharers(t, &sum));
 	*loss_sum = sum;
 	*valid = count;
 	return TT_OK;

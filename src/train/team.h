@@ -1,0 +1,29 @@
+/* team: what trainer.c needs of team.c. */
+#ifndef TT_TEAM_H
+#define TT_TEAM_H
+
+#include "train/train.h"
+
+typedef enum tt_team_what { TT_TEAM_END, TT_TEAM_STEP, TT_TEAM_VALIDATE, TT_TEAM_RESUME } tt_team_what;
+typedef struct tt_team_order { int64_t what, a, b, c; } tt_team_order; /* the call's arguments */
+
+typedef struct tt_team {
+	tt_comm *comm;
+	tt_comm_group *all;
+	int n;
+	double timeout_s;
+	tt_trainer **peers; /* [n] */
+} tt_team;
+
+/* All ranks call it once their trainers are made. */
+tt_status tt_team_open(tt_team *m, tt_arena *a, tt_comm *c, tt_trainer *self, double timeout_s) TT_CHECKED;
+tt_status tt_team_tell(tt_team *m, tt_team_order o) TT_CHECKED;
+tt_status tt_team_hear(tt_team *m, tt_team_order *o) TT_CHECKED;
+/* Elements [at, at+n) of a whole state into `out`, or from `in` to all that hold them. */
+tt_status tt_team_copy(tt_team *m, const char *name, int64_t at, int64_t n, void *out, const void *in) TT_CHECKED;
+/* Copies what this rank holds of elements [at, at+n) of a whole state into `out`, or from `in`. */
+tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in) TT_CHECKED;
+/* Is this rank the first of those that hold the same piece? */
+bool tt_trainer_owns(const tt_trainer *t, const char *name);
+
+#endif
