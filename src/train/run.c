@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "kernels/peak.h"
 #include "train/internal.h"
 
