@@ -251,7 +251,7 @@ self_test() {
 	plant src/base/p_up.c 1 'base may not include ir/' '#include "ir/ir.h"'
 	plant src/ops/p_peer.c 1 'may not include pass/' '#include "pass/pass.h"'
 	plant src/data/p_peer.c 1 'may not include ckpt/' '#include "ckpt/ckpt.h"'
-	plant src/pass/p_comm.c 1 'may not include comm/' '#include "comm/comm.h"'
+	plant src/ir/p_comm.c 1 'may not include comm/' '#include "comm/comm.h"'
 	plant src/tok/p_config.c 1 'may not include config/' '#include "config/config.h"'
 	plant src/comm/p_ir.c 1 'may include base/ only' '#include "ir/ir.h"'
 	plant src/exec/p_config.c 1 'may not include config/' '#include "config/config.h"'
