@@ -624,7 +624,23 @@ static void little_text(tt_test *t)
 	TT_CHECK_MSG(t, none && some, "%d steps without a valid token, %d with one", none, some);
 }
 
+/* A run that is stopped on one mesh and goes on on another, and another, ends with the bytes of one rank. */
+static void meshes(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "one", "--numerics=exact --threads=1");
+	const char *flags = "--numerics=exact --threads=1 --checkpoint.interval=3 ";
+	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=3 --ranks=4 --parallelism.tensor_parallel_degree=2", flags));
+	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=5 --ranks=3 --parallelism.context_parallel_degree=3", flags));
+	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=8", flags));
+	RUN(t, "many", tt_arena_printf(t->arena, "%s--ranks=6 --parallelism.data_parallel_replicate_degree=3", flags));
+	same_end(t, "one", "many", STEPS);
+	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "has 3 ranks, hardware.ranks is 2 (--ranks=3)");
+	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 does not deal 2 heads with 1 kv heads");
+}
+
 const tt_case tt_suite_runs[] = {
+	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "continuation", continuation, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },

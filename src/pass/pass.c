@@ -107,6 +107,16 @@ static tt_v packed(tt_copy *c, tt_v w, tt_format f, const tt_graph *made)
 	return p;
 }
 
+/* The packed form of a weight that was gathered from its shards, for one node. */
+static tt_v packed_here(tt_copy *c, const tt_node *n, tt_v w, tt_format f)
+{
+	tt_graph *g = c->to;
+	g->seg = n->seg;
+	g->group = n->group;
+	g->scope[0] = 0;
+	return tt_pack(g, w, g->values[w].dtype, f, tt_arena_printf(g->arena, "=%s:%s", g->values[w].name, f == TT_PACK_FWD ? "fwd" : "dx"));
+}
+
 /* A second copy without the derived states that nothing reads, nor the nodes that make them. */
 static tt_graph *drop_unread(const tt_graph *g, tt_arena *a)
 {
@@ -166,9 +176,9 @@ tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, const tt_g
 		int32_t changed = 0;
 		for (int k = 0; ov && ov->format && k < n->nin; k++) {
 			tt_format f = ov->format(&kc, k);
-			if (f == TT_PLAIN || !in[k] || in[k]->state < 0)
+			if (f == TT_PLAIN || !in[k] || in[k]->kind == TT_INPUT)
 				continue;
-			tt_v p = packed(&c, c.map[n->in[k]], f, made);
+			tt_v p = in[k]->state < 0 ? packed_here(&c, n, c.map[n->in[k]], f) : packed(&c, c.map[n->in[k]], f, made);
 			TT_TRY(tt_graph_check(c.to));
 			saved[changed++] = n->in[k];
 			saved[changed++] = c.map[n->in[k]];
