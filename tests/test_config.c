@@ -483,9 +483,8 @@ static void key_errors(tt_test *t)
 		{"[training]\nmax_norm = 0", NULL, "f.toml:2:12: training.max_norm = 0.0 is out of range: in (0.0, inf]"},
 		{"[lr_scheduler]\ndecay_ratio = -0.5", NULL,
 		 "f.toml:2:15: lr_scheduler.decay_ratio = -0.5 is out of range: in [0.0, 1.0] (or -1.0)"},
-		{"[parallelism]\ntensor_parallel_degree = 2", NULL,
-		 "f.toml:2:26: parallelism.tensor_parallel_degree = 2 is out of range: 1 only; degrees above 1 need the mesh, "
-		 "which this version does not have"},
+		{"[parallelism]\npipeline_parallel_degree = 2", NULL,
+		 "f.toml:2:28: parallelism.pipeline_parallel_degree = 2 is out of range: 1 only; this version has no pipeline stages and no experts"},
 		{"[optimizer]\nname = \"Adamw\"", NULL,
 		 "f.toml:2:8: optimizer.name = \"Adamw\" is none of \"AdamW\", \"SGD\"; did you mean \"AdamW\"?"},
 		{"[data]\nsequence = \"packed\"", NULL,
