@@ -179,6 +179,41 @@ static void case_dw_accumulate(tt_test *t)
 	}
 }
 
+/* Products and their rests on packed weights against the references of their parts: features past a panel, heads
+ * smaller than a panel, of one, of two; blocks of lines, few lines, none; more of the contraction than one call takes. */
+static void case_linear_tails(tt_test *t)
+{
+	static const struct { int64_t d, f, heads, head; } sizes[] = { { 70, 200, 5, 16 }, { 262, 64, 2, 64 }, { 2050, 130, 3, 128 }, { 34, 30, 3, 64 } };
+	static const int64_t T[] = { 1161, 37, 1, 0 };
+	for (int k = 0; k < 4 * TT_COUNT(sizes); k++) {
+		int64_t D = sizes[k / 4].d, F = sizes[k / 4].f, K = sizes[k / 4].head, H = sizes[k / 4].heads * K;
+		tt_dtype dt = k & 1 ? TT_BF16 : TT_F32;
+		const op_env e = { .isa = op_isa(t), .kernels_fast = true, .threads = k & 2 ? 2 : 1 };
+		bool packed = e.isa != TT_ISA_REF;
+		tt_graph *g = tt_graph_new(t->arena, &(tt_mesh){ 0 }, false);
+		tt_dim n = tt_dim_of(TT_TOKENS, T[0], 1), d = tt_dim_of(TT_D, D, 1), f = tt_dim_of(TT_FFN, F, 1), h = tt_dim_of(TT_HEADS, H, K);
+		tt_v x = tt_input(g, "x", dt, TT_NODTYPE, 2, (tt_dim[]){ n, d }), w[3], fwd[3];
+		tt_v table = tt_input(g, "table", TT_F32, TT_NODTYPE, 2, (tt_dim[]){ n, tt_dim_of(TT_ONE, K, 1) });
+		for (int i = 0; i < 3; i++) {
+			w[i] = tt_input(g, tt_arena_printf(t->arena, "w%d", i), dt, TT_NODTYPE, 2, (tt_dim[]){ i < 2 ? f : h, d });
+			fwd[i] = packed ? tt_pack(g, w[i], dt, TT_PACK_FWD, tt_arena_printf(t->arena, "fwd%d", i)) : w[i];
+		}
+		tt_v gate = tt_linear(g, x, w[0], 0, "gate"), up = tt_linear(g, x, w[1], 0, "up"), act = tt_silu_mul(g, gate, up, "act");
+		tt_v q = tt_rope(g, tt_linear(g, x, w[2], 0, "y"), table, K, "q");
+		tt_attr_dtype a = { dt };
+		tt_attr_linear_rope r = { { K, false }, dt };
+		tt_v got = tt_node_add(g, &tt_op_linear_silu_mul, &a, 3, (tt_v[]){ x, fwd[0], fwd[1] }, "fused");
+		tt_v got_q = tt_node_add(g, &tt_op_linear_rope, &r, 3, (tt_v[]){ x, fwd[2], table }, "fused_q");
+		for (int i = 0; i < TT_COUNT(T); i++) {
+			op_tensor **v = op_inputs(t->arena, g, &e, T[i], t->seed);
+			if (TT_CHECK_OK(t, op_exec(t->arena, g, &e, T[i], v)))
+				TT_CHECK_MSG(t, op_same(v[gate], v[got]) && op_same(v[up], v[tt_out(got, 1)]) && op_same(v[act], v[tt_out(got, 2)]) &&
+					op_same(v[q], v[got_q]), "%s, %d threads, %lldx%lld, heads of %lld, %lld tokens", tt_dtype_name(dt),
+					e.threads, (long long)F, (long long)D, (long long)K, (long long)T[i]);
+		}
+	}
+}
+
 /* Both packs of weights of all edges, between all dtypes, are those that two packs make. */
 static void case_pack_pair(tt_test *t)
 {
@@ -230,6 +265,7 @@ const tt_case tt_suite_fuse[] = {
 	{ "bf16", case_bf16, TT_TIER_QUICK },
 	{ "eval", case_eval, TT_TIER_QUICK },
 	{ "dw_accumulate", case_dw_accumulate, TT_TIER_QUICK },
+	{ "linear_tails", case_linear_tails, TT_TIER_QUICK },
 	{ "pack_pair", case_pack_pair, TT_TIER_QUICK },
 	{ "plans", case_plans, TT_TIER_QUICK },
 	{ "words", case_words, TT_TIER_QUICK },

@@ -23,6 +23,7 @@ typedef struct tt_attr_norm { double eps; } tt_attr_norm;
 typedef struct tt_attr_sum_exp { tt_ints segments; } tt_attr_sum_exp;               /* 9 edges in ids, as tt_attr_linear's */
 typedef struct tt_attr_rope_table { tt_reals inv_freq; double scale; } tt_attr_rope_table; /* rounded to fp32; cos, sin *= scale */
 typedef struct tt_attr_rope { int64_t head_dim; bool inverse; } tt_attr_rope;
+typedef struct tt_attr_linear_rope { tt_attr_rope rope; tt_dtype dtype; } tt_attr_linear_rope; /* dtype of y */
 typedef struct tt_attr_attention {
 	int64_t head_dim, v_head_dim, group; /* K of q and k; of v; q heads per kv head */
 	double scale;                        /* of q.k */

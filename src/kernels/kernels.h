@@ -52,6 +52,8 @@
  *   fused         what their parts compute in turn, every round of them in registers (ops/fused.c names the parts):
  *   linear_dw_acc     state acc[o,k], dy, x                      -> acc[o,k]
  *   linear_dx_add     dy, w, sum acc[T,k]                        -> val|acc[T,k]   sum + dy w
+ *   linear_silu_mul   x, wg, wu                                  -> gate, up, act val[T,o]
+ *   linear_rope       x, w, table                                -> val[T,h]
  *   add_rms_norm      a, b val[T,D], w                           -> a + b, y val[T,D], rstd
  *   rms_norm_bwd      dy, x, w, rstd, res val[T,D]               -> dx + res val[T,D], dw acc[D]
  *   cross_entropy     x stat[T,V], labels                        -> nll stat[T];  cross_entropy_bwd with dy stat[1]: and dx val[T,V]

@@ -7,7 +7,8 @@
  *   linear_dx  dx[T,k]  dy[T,o]       w^T           T  k  o
  *   linear_dw  dw[o,k]  dy^T          x^T           o  k  T
  *
- * linear_dx_add adds dx to a sum of other products' dx; linear_dw_acc adds dw to an accumulator, or stores it there.
+ * linear_dx_add adds dx to a sum of other products' dx; linear_dw_acc adds dw to an accumulator, or stores it there. linear_silu_mul and
+ * linear_rope are products, then the kernel of their rest (tail.h).
  *
  * `fast`: one ascending chain per output and K segment, acc = fma(a, b, acc) from +0. Where both operands are bf16 the chain
  * runs over pairs of k, the odd element first and then the even one, the missing partner of an odd end being zero, and every
@@ -25,6 +26,7 @@
  * whatever vectors the set allows without changing a bit.
  */
 #include "kernels/exact.h"
+#include "kernels/tail.h"
 
 #if defined(__SSE2__) && !defined(TT_NO_X86)
 #include <xmmintrin.h>
@@ -412,6 +414,26 @@ static void linear_dw_acc(const tt_call *c)
 	run_fast(&g);
 }
 
+/* Products of one X, each with a weight, then the rest on all of them. */
+static void with_tail(const tt_call *c, const char *op)
+{
+#if defined(TT_SET_AVX512)
+	tt_tail t = tt_tail_of(op, TT_ISA_AVX512, false);
+#elif defined(TT_SET_AVX2)
+	tt_tail t = tt_tail_of(op, TT_ISA_AVX2, false);
+#else
+	tt_tail t = tt_tail_of(op, TT_ISA_REF, TT_STORED_REAL == TT_F64);
+#endif
+	for (int i = 0; i < t.products; i++) {
+		job g = job_of(c, &c->in[0], &c->in[1 + i], lines_of(&c->in[0]), lines_of(&c->in[1 + i]), c->in[0].n[1]);
+		g.out = &c->out[i];
+		run_fast(&g);
+	}
+	tt_tail_run(&t, c, false, 0, c->out[0].n[0], 0, c->out[0].n[1]);
+}
+static void linear_silu_mul(const tt_call *c) { with_tail(c, "linear_silu_mul"); }
+static void linear_rope(const tt_call *c) { with_tail(c, "linear_rope"); }
+
 #ifdef TT_REAL_F64
 /* double stands for acc and needs no limbs */
 #define EXACT(name) NULL
@@ -456,6 +478,8 @@ const tt_kernel TT_KERNEL_TABLE[] = {
 	{"linear", linear, EXACT(linear)},
 	{"linear_dx", linear_dx, EXACT(linear_dx)},
 	{"linear_dx_add", linear_dx, EXACT(linear_dx)},
+	{"linear_silu_mul", linear_silu_mul, NULL},
+	{"linear_rope", linear_rope, NULL},
 	{"linear_dw", linear_dw, EXACT(linear_dw)},
 	{"linear_dw_acc", linear_dw_acc, EXACT(linear_dw_acc)},
 	{NULL, NULL, NULL},

@@ -24,6 +24,7 @@
 #include "kernels/xsmm.h"
 
 #include "kernels/panel.h"
+#include "kernels/tail.h"
 
 #ifndef TT_NO_X86
 
@@ -157,7 +158,9 @@ typedef struct forward {
 	int64_t k, n;
 	form form;
 	bool rounded;    /* a `round` was folded in: a zero is +0 */
-	bool adds;       /* linear_dx_add */
+	bool adds, bias; /* linear_dx_add; linear with a bias */
+	tt_tail tail;    /* run on what a task made */
+	int64_t unit;    /* panels of a head, if that is more than one: a task has whole heads */
 	tt_dtype out;
 	tt_format format;
 	bool columns;          /* linear_dx: features are columns of the weight, else lines */
@@ -184,8 +187,8 @@ typedef struct forward_lane {
 
 typedef struct forward_job {
 	const forward *f;
-	const uint8_t *x, *w;
-	uint8_t *y;
+	const tt_call *call;
+	const uint8_t *x;
 	const tt_arg *bias;
 	const float *state; /* [lines][n] that Y is added to; NULL: none */
 	uint8_t *scratch;
@@ -208,6 +211,20 @@ static bool output_fits(const tt_value *y) { return y->dtype == TT_F32 || y->dty
 
 static bool is_dx(const tt_kernel_case *c) { return !strncmp(c->op, "linear_dx", 9); } /* and linear_dx_add */
 
+/* Of `linear` itself, the one that may have segments and a bias. */
+static const tt_attr_linear *linear_attr(const tt_kernel_case *c) { return strcmp(c->op, "linear") ? NULL : c->attr; }
+
+/* What a tail takes the columns in. */
+static int64_t head_dim(const tt_kernel_case *c)
+{
+	return strcmp(c->op, "linear_rope") ? 1 : ((const tt_attr_linear_rope *)c->attr)->rope.head_dim;
+}
+
+static bool tail_accepts(const tt_kernel_case *c)
+{
+	return c->nout > 1 ? operands_fit(c->in[0], c->in[2]) : !(WIDE % head_dim(c)) || !(head_dim(c) % WIDE);
+}
+
 static bool forward_accepts(const tt_kernel_case *c, tt_dtype dt)
 {
 	if (!operands_fit(c->in[0], c->in[1]) || c->in[0]->dtype != dt || c->in[1]->dim[0].n < 1 || !output_fits(c->out[0]))
@@ -217,9 +234,11 @@ static bool forward_accepts(const tt_kernel_case *c, tt_dtype dt)
 		return false;
 	if (is_dx(c))
 		return true;
+	if (!linear_attr(c))
+		return tail_accepts(c);
 	if (c->nin > 2 && c->in[2] && c->in[2]->dtype != TT_F32 && c->in[2]->dtype != TT_BF16)
 		return false;
-	const tt_ints *s = &((const tt_attr_linear *)c->attr)->segments;
+	const tt_ints *s = &linear_attr(c)->segments;
 	if (s->n != 0 && s->n != 9)
 		return false;
 	for (int i = 0; i < s->n; i++)
@@ -233,7 +252,7 @@ static bool forward_accepts_bf16(const tt_kernel_case *c) { return forward_accep
 
 static tt_format forward_format(const tt_kernel_case *c, int i)
 {
-	if (i != 1)
+	if (i < 1 || i > tt_tail_of(c->op, TT_ISA_REF, false).products)
 		return TT_PLAIN;
 	return is_dx(c) ? TT_PACK_DX : TT_PACK_FWD;
 }
@@ -245,6 +264,8 @@ static forward forward_of(const tt_kernel_case *c, level at, bool plain)
 	f.form.plain = plain;
 	f.format = plain ? TT_PLAIN : forward_format(c, 1);
 	f.columns = is_dx(c);
+	f.tail = tt_tail_of(c->op, at == AVX2 ? TT_ISA_AVX2 : TT_ISA_AVX512, false);
+	f.unit = TT_MAX(1, head_dim(c) / WIDE);
 	f.threads = TT_MAX(c->threads, 1);
 	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
 	f.block = BLOCK;
@@ -271,16 +292,18 @@ static size_t forward_scratch(const tt_kernel_case *c, level at, bool plain)
 static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, bool plain, const void **out)
 {
 	set_target(at);
-	bool dx = is_dx(c), bias = !dx && c->nin > 2 && c->in[2];
+	bool dx = is_dx(c);
+	const tt_attr_linear *linear = linear_attr(c);
 	forward *f = TT_NEW(a, forward);
 	*f = forward_of(c, at, plain);
-	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : ((const tt_attr_linear *)c->attr)->rounded;
+	f->rounded = dx ? ((const tt_attr_linear_dx *)c->attr)->rounded : linear && linear->rounded;
+	f->bias = linear && c->nin > 2 && c->in[2];
 	f->adds = dx && c->nin > 2;
 	f->out = c->out[0]->dtype;
 	f->kind_direct = f->form.kind;
 
 	const int64_t whole[2] = {0, f->k};
-	const tt_ints *s = dx ? NULL : &((const tt_attr_linear *)c->attr)->segments;
+	const tt_ints *s = linear ? &linear->segments : NULL;
 	int nseg = f->nseg = s && s->n ? SEGMENTS : 1;
 	const int64_t *edge = nseg == SEGMENTS ? s->v : whole;
 	int64_t most = f->chunk, pair = f->form.pair, nspans = 0, cap = 0;
@@ -297,7 +320,7 @@ static tt_status forward_plan(const tt_kernel_case *c, tt_arena *a, level at, bo
 	f->nspans = (int)nspans;
 	if (f->out != TT_BF16) {
 		f->direct = nseg == 1 && !f->adds;
-	} else if (f->form.to == 2 && nspans == 1 && !bias && !f->adds) {
+	} else if (f->form.to == 2 && nspans == 1 && !f->bias && !f->adds) {
 		f->direct = true;
 		f->kind_direct = TILE_BF16;
 	}
@@ -396,32 +419,34 @@ static WIDER void finish_direct(const forward *f, int64_t lines, const float *re
 }
 
 /* A span of a panel as f32, from a weight that lies otherwise, into the task's own [k][64] at w. */
-static const uint8_t *make_panel(const forward_job *g, int64_t panel, const span *p, int64_t m0, const forward_lane *own, float *w)
+static const uint8_t *make_panel(const forward_job *g, const void *weight, int64_t panel, const span *p, int64_t m0, const forward_lane *own,
+				 float *w)
 {
 	const forward *f = g->f;
 	bool fresh = m0 == own->m0;
 	float *to = w + (own->once ? 0 : p->k0 * WIDE);
 	int64_t nf = TT_MIN(WIDE, f->n - panel * WIDE);
 	if (fresh && f->form.widened)
-		widen_panel((const tt_bf16 *)g->w + (panel * f->k + p->k0) * WIDE, p->n / 2, to);
+		widen_panel((const tt_bf16 *)weight + (panel * f->k + p->k0) * WIDE, p->n / 2, to);
 	else if (fresh && f->columns)
-		tt_panel_copy((const float *)g->w + p->k0 * f->n + panel * WIDE, f->n, nf, p->n, to);
+		tt_panel_copy((const float *)weight + p->k0 * f->n + panel * WIDE, f->n, nf, p->n, to);
 	else if (fresh)
-		tt_panel_turn((const float *)g->w + panel * WIDE * f->k + p->k0, f->k, nf, p->n, to);
+		tt_panel_turn((const float *)weight + panel * WIDE * f->k + p->k0, f->k, nf, p->n, to);
 	return (const uint8_t *)to;
 }
 
-/* Lines [m0, m0+lines), lines <= SUB, of one panel. The task's first lines make the panel, just ahead of its use, where it does not lie
- * ready. */
-static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own,
+/* Lines [m0, m0+lines), lines <= SUB, of one panel of product j. The task's first lines make the panel, just ahead of its use, where it does
+ * not lie ready. */
+static void forward_sub(const forward_job *g, int j, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own,
 			float *own_w)
 {
 	const forward *f = g->f;
 	const form *m = &f->form;
 	int64_t ysize = f->out == TT_BF16 ? 2 : 4, nn = TT_MIN(WIDE, f->n - panel * WIDE);
 	bool direct = f->direct && nn == WIDE;
-	const uint8_t *w = g->w + panel * WIDE * f->k * m->from, *x = own->x + (m0 - own->m0) * f->k * m->to;
-	uint8_t *y = g->y + (m0 * f->n + panel * WIDE) * ysize;
+	const uint8_t *weight = g->call->in[1 + j].p, *w = weight + panel * WIDE * f->k * m->from;
+	const uint8_t *x = own->x + (m0 - own->m0) * f->k * m->to;
+	uint8_t *y = (uint8_t *)g->call->out[j].p + (m0 * f->n + panel * WIDE) * ysize;
 	tile_kind kind = direct ? f->kind_direct : m->kind;
 	int64_t step = direct ? f->n * ysize : WIDE * (int64_t)sizeof(float);
 	unsigned csr = begin_tiles(m);
@@ -431,7 +456,7 @@ static void forward_sub(const forward_job *g, int64_t panel, int64_t m0, int64_t
 		uint8_t *to = direct ? y : (uint8_t *)(own->tiles + p->segment * SUB * WIDE);
 		const uint8_t *panel_w = w + p->k0 * WIDE * m->from, *line_x = x + p->k0 * m->to;
 		if (own_w)
-			panel_w = make_panel(g, panel, p, m0, own, own_w);
+			panel_w = make_panel(g, weight, panel, p, m0, own, own_w);
 		if (p->n == 0)
 			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
 		else
@@ -450,7 +475,8 @@ static void forward_task(void *ctx, int64_t task, int lane)
 	const forward_job *g = ctx;
 	const forward *f = g->f;
 	int64_t m0 = task / g->groups * g->block, m1 = TT_MIN(g->lines, m0 + g->block);
-	int64_t p0 = tt_deal(g->panels, task % g->groups, g->groups), p1 = tt_deal(g->panels, task % g->groups + 1, g->groups);
+	int64_t units = g->panels / f->unit, group = task % g->groups;
+	int64_t p0 = tt_deal(units, group, g->groups) * f->unit, p1 = tt_deal(units, group + 1, g->groups) * f->unit;
 	int64_t turn = f->form.plain ? f->block : m1 - m0, own_step = f->form.plain ? WIDE * f->k : 0;
 	float bias[WIDE] = {0};
 	forward_lane own = {.tiles = (float *)(g->scratch + lane * f->lane_bytes), .x = g->x + m0 * f->k * f->form.from, .m0 = m0};
@@ -467,10 +493,13 @@ static void forward_task(void *ctx, int64_t task, int lane)
 			int64_t t1 = TT_MIN(m1, t0 + turn);
 			if (g->bias)
 				load_bias(g->bias, p * WIDE, TT_MIN(WIDE, f->n - p * WIDE), bias);
-			for (int64_t m = t0; m < t1; m += SUB)
-				forward_sub(g, p, m, TT_MIN(SUB, t1 - m), g->bias ? bias : NULL, &own,
-					    own.w ? own.w + (p - p0) * own_step : NULL);
+			for (int j = 0; j < f->tail.products; j++)
+				for (int64_t m = t0; m < t1; m += SUB)
+					forward_sub(g, j, p, m, TT_MIN(SUB, t1 - m), g->bias ? bias : NULL, &own,
+						    own.w ? own.w + (p - p0) * own_step : NULL);
 		}
+	if (f->tail.run)
+		tt_tail_run(&f->tail, g->call, true, m0, m1 - m0, p0 * WIDE, TT_MIN(f->n, p1 * WIDE) - p0 * WIDE);
 }
 
 /* Lines first, in blocks of at least SUB; where they do not occupy every thread, panels too. */
@@ -480,7 +509,7 @@ static int64_t deal_lines(forward_job *g, int threads)
 	cuts = tt_round_up(TT_MAX(cuts, tt_ceil_div(g->lines, g->f->block)), cuts);
 	g->block = tt_round_up(tt_ceil_div(g->lines, cuts), LINES);
 	cuts = tt_ceil_div(g->lines, g->block);
-	g->groups = cuts >= threads ? 1 : TT_MIN(g->panels, tt_ceil_div(4 * threads, cuts));
+	g->groups = cuts >= threads ? 1 : TT_MIN(g->panels / g->f->unit, tt_ceil_div(4 * threads, cuts));
 	return cuts * g->groups;
 }
 
@@ -504,11 +533,9 @@ static void forward_run(const tt_call *c)
 	TT_ASSERT(w->format == f->format, "weight lies as %d, planned for %d", (int)w->format, (int)f->format);
 	TT_ASSERT(x->n[1] == f->k && x->ld == f->k && y->n[1] == f->n && y->ld == f->n && y->dtype == f->out,
 		  "planned for k %lld, n %lld", (long long)f->k, (long long)f->n);
-	forward_job g = {.f = f, .x = x->p, .w = w->p, .y = y->p, .scratch = c->scratch, .lines = x->n[0]};
-	if (f->adds)
-		g.state = c->in[2].p;
-	else
-		g.bias = c->nin > 2 && c->in[2].p ? &c->in[2] : NULL;
+	forward_job g = {.f = f, .call = c, .x = x->p, .scratch = c->scratch, .lines = x->n[0]};
+	g.bias = f->bias ? &c->in[2] : NULL;
+	g.state = f->adds ? c->in[2].p : NULL;
 	g.panels = tt_ceil_div(f->n, WIDE);
 	if (g.lines == 0)
 		return;
@@ -943,15 +970,18 @@ WEIGHTS_AT(AVX512_BF16, avx512_bf16)
 	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}, \
 	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}, \
 	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, forward_run}
+#define TAILS(dt, isa, at)                                                                                             \
+	{"linear_silu_mul", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}, \
+	{"linear_rope", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, forward_format, forward_scratch_##at, forward_plan_##at, forward_run}
 #define WEIGHTS(dt, isa, at)                                                                                           \
 	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}, \
 	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
-/* In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
+/* Where panels come first, a task's lines are not in cache when it ends: many lines of f32 keep their parts. In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
  * one that asked. */
 #define F32(isa, at)                                                                                                   \
 	FORWARD(f32, many, NULL, isa, at##_plain), FORWARD(f32, f32, forward_format, isa, at),                         \
-	FORWARD(f32, f32, NULL, isa, at##_plain), WEIGHTS(f32, isa, at)
-#define BF16(isa, at) FORWARD(bf16, bf16, forward_format, isa, at), WEIGHTS(bf16, isa, at)
+	FORWARD(f32, f32, NULL, isa, at##_plain), TAILS(f32, isa, at), WEIGHTS(f32, isa, at)
+#define BF16(isa, at) FORWARD(bf16, bf16, forward_format, isa, at), TAILS(bf16, isa, at), WEIGHTS(bf16, isa, at)
 
 const tt_override tt_overrides_xsmm[] = {
 	BF16(TT_ISA_AVX512_BF16, avx512_bf16),

@@ -111,6 +111,74 @@ const tt_op tt_op_linear_dx_add = {
 	.sample = dx_add_sample,
 };
 
+/* ---- products of one x over D, which is never split, and what is done with them by lines ---------------------------------------------------- */
+
+static bool linear_silu_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)nin;
+	for (int i = 0; i < nout; i++) {
+		out[i].dtype = ((const tt_attr_dtype *)attr)->dtype;
+		out[i].gdtype = in[0]->dtype;
+	}
+	return tt_infer_val(g, op, in[0]) && tt_infer_val(g, op, in[1]) && tt_infer_val(g, op, in[2]);
+}
+
+static tt_cost linear_silu_cost(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out)
+{
+	(void)nin;
+	return (tt_cost){ .flops = 2 * tt_op_linear.cost(attr, 2, in, nout, out).flops };
+}
+
+static bool linear_silu_sample(tt_graph *g, int which)
+{
+	if (which > 0)
+		return false;
+	tt_dtype dt = sample_val(g);
+	tt_dim f = dim(TT_FFN, 12, 1), d = dim(TT_D, 5, 1);
+	tt_attr_dtype a = { dt };
+	tt_v in[] = { tt_sample_xy(g, "x", dt, tokens(6), d), tt_sample_xy(g, "gate_w", dt, f, d), tt_sample_xy(g, "up_w", dt, f, d) };
+	tt_node_add(g, &tt_op_linear_silu_mul, &a, 3, in, NULL);
+	return true;
+}
+
+const tt_op tt_op_linear_silu_mul = {
+	.name = "linear_silu_mul", .doc = "linear, linear, silu_mul: gate and up are rounded and kept, their product is made while they are in cache",
+	.cls = TT_CLASS_FUSED, .nin = 3, .nout = 3, .labels = "tD,fD,fD->tf,tf,tf", .outs = (const char *const[]){ "gate", "up", "act" },
+	.attr_size = sizeof(tt_attr_dtype), .attrs = tt_dtype_attrs, .infer = linear_silu_infer, .cost = linear_silu_cost, .sample = linear_silu_sample,
+};
+
+static bool linear_rope_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)nin, (void)nout;
+	out[0].dtype = ((const tt_attr_linear_rope *)attr)->dtype;
+	out[0].gdtype = in[0]->dtype;
+	return tt_infer_val(g, op, in[0]) && tt_infer_val(g, op, in[1]);
+}
+
+static bool linear_rope_sample(tt_graph *g, int which)
+{
+	if (which > 0)
+		return false;
+	const double f[] = { 1, 0.1 };
+	tt_dtype dt = sample_val(g);
+	tt_dim d = dim(TT_D, 5, 1);
+	tt_attr_linear_rope a = { { 4, false }, dt };
+	tt_v in[] = { tt_sample_xy(g, "x", dt, tokens(6), d), tt_sample_xy(g, "w", dt, dim(TT_HEADS, 24, 4), d),
+		      tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 2, 1) };
+	tt_node_add(g, &tt_op_linear_rope, &a, 3, in, NULL);
+	return true;
+}
+
+const tt_op tt_op_linear_rope = {
+	.name = "linear_rope", .doc = "linear, rope: heads are rotated in their place while they are in cache",
+	.cls = TT_CLASS_FUSED, .nin = 3, .nout = 1, .labels = "tD,hD,_tK->th", .outs = (const char *const[]){ "rope" },
+	.attr_size = sizeof(tt_attr_linear_rope),
+	.attrs = (const tt_attr[]){ { "head_dim", TT_ATTR_INT, offsetof(tt_attr_linear_rope, rope.head_dim) },
+				    { "inverse", TT_ATTR_BOOL, offsetof(tt_attr_linear_rope, rope.inverse) },
+				    { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear_rope, dtype) }, TT_ATTRS_END },
+	.infer = linear_rope_infer, .sample = linear_rope_sample,
+};
+
 /* ---- the residual and its norm --------------------------------------------------------------------------------------------------------------- */
 
 static bool add_norm_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)

@@ -28,6 +28,7 @@ typedef struct pattern {
 	int attr;          /* the part whose attribute struct the made op takes over; -1: it has none */
 	/* Looks at the attributes of the parts: false refuses them. May write attributes of its own to `made` (MADE_ATTR bytes). NULL: any will do. */
 	bool (*when)(const void *const *attr, void *made);
+	bool holds;        /* reads longer what its parts let go one by one: taken where all of that is read later anyway */
 } pattern;
 
 static bool both_formats(const void *const *attr, void *made)
@@ -43,25 +44,46 @@ static bool rounded_dx(const void *const *attr, void *made)
 	return true;
 }
 
+/* One chain over all of the contraction: what the ops that begin with products have. */
+static bool one_chain(const tt_attr_linear *a) { return !a->segments.n && !a->rounded; }
+
+static bool same_chains(const void *const *attr, void *made)
+{
+	const tt_attr_linear *gate = attr[0], *up = attr[1];
+	*(tt_attr_dtype *)made = (tt_attr_dtype){ gate->dtype };
+	return one_chain(gate) && one_chain(up) && gate->dtype == up->dtype;
+}
+
+static bool chain_of_heads(const void *const *attr, void *made)
+{
+	const tt_attr_linear *y = attr[0];
+	*(tt_attr_linear_rope *)made = (tt_attr_linear_rope){ *(const tt_attr_rope *)attr[1], y->dtype };
+	return one_chain(y);
+}
+
 static const pattern PATTERNS[] = {
+	{ "linear_silu_mul", "linear(x,wg)>gate linear(x,wu)>up silu_mul(gate,up)>act", "linear_silu_mul(x,wg,wu)>gate,up,act",
+	  "gate and up are multiplied by blocks of lines, right after their products", -1, same_chains, true },
+	{ "linear_rope", "linear(x,w)>y rope(y,table)>r", "linear_rope(x,w,table)>r",
+	  "queries and keys are rotated by blocks of lines, where the product leaves them", -1, chain_of_heads, false },
 	{ "dw_accumulate", "linear_dw(dy,x)>dw accumulate(g,dw)>sum", "linear_dw_acc(g,dy,x)>sum",
-	  "a weight gradient is added to its accumulator tile by tile", 1, NULL },
+	  "a weight gradient is added to its accumulator tile by tile", 1, NULL, false },
 	{ "dx_sum_round", "linear_dx(dy,w)>dx add(s,dx)>t round(t)>y", "linear_dx_add(dy,w,s)>y",
-	  "an input gradient is added to another product's and rounded in the tile", -1, rounded_dx },
-	{ "dx_sum", "linear_dx(dy,w)>dx add(s,dx)>t", "linear_dx_add(dy,w,s)>t", "an input gradient is added to another product's in the tile", 0, NULL },
-	{ "residual_norm", "add(a,b)>h rms_norm(h,w)>y,r", "add_rms_norm(a,b,w)>h,y,r", "the residual stream is normed while a line is in cache", 1, NULL },
+	  "an input gradient is added to another product's and rounded in the tile", -1, rounded_dx, false },
+	{ "dx_sum", "linear_dx(dy,w)>dx add(s,dx)>t", "linear_dx_add(dy,w,s)>t", "an input gradient is added to another product's in the tile", 0, NULL, false },
+	{ "residual_norm", "add(a,b)>h rms_norm(h,w)>y,r", "add_rms_norm(a,b,w)>h,y,r", "the residual stream is normed while a line is in cache", 1, NULL, false },
 	{ "norm_backward", "rms_norm_dx(dy,x,w,r)>d rms_norm_dw(dy,x,r)>dw add(d,res)>sum", "rms_norm_bwd(dy,x,w,r,res)>sum,dw",
-	  "one read of a norm's input and gradient, and the residual's gradient added", -1, NULL },
+	  "one read of a norm's input and gradient, and the residual's gradient added", -1, NULL, false },
 	{ "loss_backward",
 	  "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll "
 	  "broadcast(dy,nll)>dn nll_dx(x,labels,l,dn)>dx",
-	  "cross_entropy_bwd(x,labels,dy)>nll,dx", "losses and the logits' gradient by line, while the line is in cache", 8, NULL },
+	  "cross_entropy_bwd(x,labels,dy)>nll,dx", "losses and the logits' gradient by line, while the line is in cache", 8, NULL, false },
 	{ "loss", "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll",
-	  "cross_entropy(x,labels)>nll", "losses by line, while the line is in cache (validation)", 6, NULL },
-	{ "pack_pair", "pack(w)>fwd pack(w)>dx", "pack_pair(w)>fwd,dx", "both formats of a weight from one read", -1, both_formats },
-	{ "round_square_sum", "round(acc)>g square_sum(g)>s", "round_square_sum(acc)>s", "the gradient norm reads accumulators", -1, NULL },
-	{ "round_adamw", "round(acc)>g adamw(p,m,v,g,c,h)>p1,m1,v1", "round_adamw(p,m,v,acc,c,h)>p1,m1,v1", "AdamW reads accumulators", 1, NULL },
-	{ "round_sgd", "round(acc)>g sgd(p,m,g,c,h)>p1,m1", "round_sgd(p,m,acc,c,h)>p1,m1", "SGD reads accumulators", 1, NULL },
+	  "cross_entropy(x,labels)>nll", "losses by line, while the line is in cache (validation)", 6, NULL, false },
+	{ "pack_pair", "pack(w)>fwd pack(w)>dx", "pack_pair(w)>fwd,dx", "both formats of a weight from one read", -1, both_formats, false },
+	{ "round_square_sum", "round(acc)>g square_sum(g)>s", "round_square_sum(acc)>s", "the gradient norm reads accumulators", -1, NULL, false },
+	{ "round_adamw", "round(acc)>g adamw(p,m,v,g,c,h)>p1,m1,v1", "round_adamw(p,m,v,acc,c,h)>p1,m1,v1", "AdamW reads accumulators", 1, NULL, false },
+	{ "round_sgd", "round(acc)>g sgd(p,m,g,c,h)>p1,m1", "round_sgd(p,m,acc,c,h)>p1,m1", "SGD reads accumulators", 1, NULL, false },
 };
 
 /* ---- patterns as data ---------------------------------------------------------------------------------------------------------------- */
@@ -276,6 +298,23 @@ static bool fits_at(const fuser *f, const match *m, int64_t at)
 	return true;
 }
 
+/* What the made node reads is read after the match too, or lies there all the time. */
+static bool outlive(const fuser *f, const match *m)
+{
+	int64_t last = 0;
+	for (int i = 0; i < m->r->nparts; i++)
+		last = TT_MAX(last, m->node[i]);
+	for (int i = 0; i < m->r->made.nin; i++) {
+		tt_v v = m->value[m->r->made.in[i]];
+		bool later = f->g->values[v].kind != TT_TEMP || f->kept[v];
+		for (int64_t j = f->first[v]; j < f->first[v + 1]; j++)
+			later |= f->reader[j] > last;
+		if (!later)
+			return false;
+	}
+	return true;
+}
+
 static bool find_place(const fuser *f, match *m)
 {
 	int64_t best = INT64_MAX;
@@ -383,7 +422,7 @@ tt_status tt_pass_fuse(const tt_graph *g, const tt_fuse_options *o, tt_arena *a,
 	for (int64_t i = 0; i < g->nnodes; i++)
 		for (int k = 0; k < nrules && !f.taken[i]; k++) {
 			match m = { .r = &rules[k] };
-			if (!match_part(&f, &m, 0, i) || !find_place(&f, &m) || !keeps_kernels(&f, &m))
+			if (!match_part(&f, &m, 0, i) || !find_place(&f, &m) || (rules[k].p->holds && !outlive(&f, &m)) || !keeps_kernels(&f, &m))
 				continue;
 			match *keep = TT_NEW(a, match);
 			*keep = m;
