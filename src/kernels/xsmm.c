@@ -976,8 +976,8 @@ WEIGHTS_AT(AVX512_BF16, avx512_bf16)
 #define WEIGHTS(dt, isa, at)                                                                                           \
 	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}, \
 	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, weights_run}
-/* Where panels come first, a task's lines are not in cache when it ends: many lines of f32 keep their parts. In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
- * one that asked. */
+/* In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
+ * one that asked. No tails on plain weights: panels come first there, and lines have left the cache when a task ends. */
 #define F32(isa, at)                                                                                                   \
 	FORWARD(f32, many, NULL, isa, at##_plain), FORWARD(f32, f32, forward_format, isa, at),                         \
 	FORWARD(f32, f32, NULL, isa, at##_plain), TAILS(f32, isa, at), WEIGHTS(f32, isa, at)
