@@ -165,7 +165,7 @@ static void case_planted(tt_test *t)
 	TT_CHECK(t, !equal);
 	says(t, text, "The runs part at step 2, microbatch 0, F:\n  model.layers.1.mlp.up_proj.weight (state, f32)\n  A state, as F found it");
 	says(t, text, "The first 2 values that differ (--all, --limit=N):\n  step 2, microbatch 0, F\n    model.layers.1.mlp.up_proj.weight (state, f32)\n    "
-		      "model.layers.1.mlp.up_proj.y (linear, f32)\n");
+		      "model.layers.1.mlp.up_proj.y (linear");
 	silent(t, text, "before step 1");
 	silent(t, text, "step 1,");
 	says(t, text, "No setting differs");
