@@ -635,6 +635,23 @@ static void meshes(tt_test *t)
 	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=8", flags));
 	RUN(t, "many", tt_arena_printf(t->arena, "%s--ranks=6 --parallelism.data_parallel_replicate_degree=3", flags));
 	same_end(t, "one", "many", STEPS);
+	/* Every save on the way, in place and in the background, is the state after its own step on every rank. */
+	flags = "--numerics=exact --threads=1 --checkpoint.interval=1 --checkpoint.keep_latest_k=0 --model.hidden_size=256 --model.vocab_size=2048 --validation.enable=false --training.steps=6";
+	RUN(t, "each", flags);
+	for (int async = 0; async < 2; async++) {
+		const char *name = async ? "each-async" : "each-now";
+		RUN(t, name, tt_arena_printf(t->arena, "%s --ranks=4 --parallelism.tensor_parallel_degree=2 --checkpoint.async_mode=%s", flags, async ? "async" : "disabled"));
+		for (int step = 1; step <= 6; step++)
+			for (int f = 0; f < 2; f++) {
+				const char *file = f ? "optimizer.safetensors" : "model.safetensors";
+				same_file(t, step_path(t, "each", step, file), step_path(t, name, step, file));
+			}
+	}
+	/* The text ends on all ranks at once: saved, and no error. */
+	RUN(t, "short-one", "--data.repeat=false --training.steps=1000 --numerics=exact --threads=1");
+	RUN(t, "short-many", "--data.repeat=false --training.steps=1000 --numerics=exact --threads=1 --ranks=2");
+	TT_CHECK(t, latest(t, "short-one") > 1);
+	same_end(t, "short-one", "short-many", latest(t, "short-one"));
 	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "has 3 ranks, hardware.ranks is 2 (--ranks=3)");
 	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 does not deal 2 heads with 1 kv heads");
 }

@@ -31,7 +31,7 @@ typedef struct tt_doctor_slow {
 /* What a run of a config will ask of the machine: its memory plan and its programs, compiled and not started. */
 typedef struct tt_doctor_plan {
 	const char *name;    /* of the config */
-	int64_t params, region[TT_EXEC_NREGIONS], planned; /* bytes */
+	int64_t params, region[TT_EXEC_NREGIONS], planned, ranks; /* bytes; of rank 0 */
 	int64_t staging;     /* of checkpoints saved while training goes on, at most */
 	bool saves, async, adamw, references, exact, compute_bf16;
 	bool keeps;          /* activations that could be made again: activation_checkpoint.mode is not full */

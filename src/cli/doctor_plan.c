@@ -82,7 +82,7 @@ tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cf
 		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED, .adamw = !o.optim.sgd, .keeps = o.recompute.mode != TT_RECOMPUTE_FULL, .references = o.exec.kernels_ref,
 		.exact = o.exec.numerics == TT_EXACT, .compute_bf16 = o.compute == TT_BF16, .checkpoint = tt_trainer_checkpoint_bytes(t),
 		.keep = cfg->checkpoint.keep_latest_k, .context = o.data.context_length, .trained_context = o.model.max_position_embeddings,
-		.tokens = o.tokens_per_microbatch,
+		.tokens = o.tokens_per_microbatch, .ranks = cfg->hardware.ranks,
 	};
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		p.planned += p.region[i] = tt_exec_planned(e, i);
@@ -136,10 +136,10 @@ static void check_fit(ctx *c, const tt_doctor_facts *f)
 	const tt_machine *m = &f->machine;
 	const char *key = "plan.memory";
 	bool limited = m->cgroup_memory.soft < m->ram;
-	int64_t need = p->planned + p->staging, most = limited ? m->cgroup_memory.soft : m->ram, room = m->available;
+	int64_t need = p->planned * TT_MAX(p->ranks, (int64_t)1) + p->staging, most = limited ? m->cgroup_memory.soft : m->ram, room = m->available;
 	if (limited && m->cgroup_memory.used >= 0)
 		room = TT_MIN(room, m->cgroup_memory.soft - m->cgroup_memory.used);
-	const char *what = SAY("the plan takes %s%s, %s", tt_scale_bytes(need).s,
+	const char *what = SAY("the plan takes %s%s%s, %s", tt_scale_bytes(need).s, p->ranks > 1 ? SAY(" on %lld ranks", (long long)p->ranks) : "",
 		p->staging ? SAY(" (%s of it to save while training goes on)", tt_scale_bytes(p->staging).s) : "",
 		limited ? SAY("the cgroup allows %s", tt_scale_bytes(most).s) : SAY("the machine has %s", tt_scale_bytes(most).s));
 	if (most && need > most)

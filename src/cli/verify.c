@@ -59,6 +59,8 @@ static tt_status parse_mesh(tt_arena *a, const char *text, tt_verify_options *v)
 		n *= v->size[ax];
 		at += len + (at[len] == ',');
 	}
+	if (n < 2)
+		TT_FAIL(TT_ERR_USAGE, "--mesh=%s: one rank, there is nothing to compare it with", text);
 	if (n > 64)
 		TT_FAIL(TT_ERR_USAGE, "--mesh=%s: %d ranks, at most 64", text, n);
 	return TT_OK;
@@ -96,6 +98,10 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	       (long long)r.model.intermediate_size, (long long)r.model.vocab_size);
 	printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits; %lld differ; %lld are not legal; %.1f s\n",
 	       (long long)r.proven, (long long)r.numbers, (long long)r.states, (long long)r.failed, (long long)r.illegal, tt_now() - t0);
+	if (v.size[0] && r.illegal)
+		TT_FAIL(TT_ERR_USAGE, "--mesh: %s", r.meshes[0].illegal);
+	if (!r.proven && !r.failed)
+		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v.ranks);
 	if (r.failed)
 		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
 	return TT_OK;

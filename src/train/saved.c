@@ -8,11 +8,12 @@ static bool is_saved(const tt_slot *x) { return x->region == TT_REGION_OPTIM || 
 
 int64_t tt_trainer_checkpoint_bytes(tt_trainer *t)
 {
+	const tt_graph *g = tt_trainer_typed(t);
 	int64_t n, bytes = 0;
 	const tt_slot *states = tt_exec_states(tt_trainer_exec(t), &n);
 	for (int64_t i = 0; i < n; i++)
 		if (is_saved(&states[i]))
-			bytes += states[i].count * (states[i].dtype == TT_F64 ? 8 : 4);
+			bytes += tt_value_count(tt_value_get(g, tt_value_find(g, states[i].name))) * (states[i].dtype == TT_F64 ? 8 : 4);
 	return bytes;
 }
 

@@ -14,6 +14,7 @@ struct tt_trainer {
 	tt_builder *model, *eval_model;
 	tt_graph *typed;       /* on the mesh, before it became this rank's */
 	tt_graph *train, *eval;
+	int ranks;
 	tt_comm_axes axes;
 	tt_team team;          /* of a led mesh */
 	tt_comm_group *sharers; /* ranks that have other tokens of the step; NULL: none */
@@ -170,8 +171,7 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 		ranks *= m->size[i];
 		size[i] = m->size[i];
 	}
-	if (ranks != (m->comm ? tt_comm_size(m->comm) : 1))
-		TT_FAIL(TT_ERR_USAGE, "the mesh has %d ranks (parallelism.*), the run has %d (--ranks)", ranks, m->comm ? tt_comm_size(m->comm) : 1);
+	TT_ASSERT(!m->comm || ranks == tt_comm_size(m->comm), "a mesh of %d ranks, and %d of them", ranks, tt_comm_size(m->comm));
 	const char *illegal = tt_mesh_illegal(t->arena, &t->o.model, t->o.data.context_length, m->size);
 	if (illegal)
 		TT_FAIL(TT_ERR_USAGE, "%s", illegal);
@@ -180,7 +180,8 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 	*plan = (tt_plan){ .mesh.naxes = TT_PLAN_AXES, .sp = m->sp, .rows = tt_llama_layouts };
 	for (int i = 0; i < TT_PLAN_AXES; i++)
 		plan->mesh.ax[i] = (tt_axis){ tt_plan_axes[i], size[i], i == TT_PLAN_DP_REPLICATE || i == TT_PLAN_DP_SHARD };
-	if (ranks == 1)
+	t->ranks = ranks;
+	if (!m->comm) /* one rank; or the plan of rank 0, which nobody runs */
 		return TT_OK;
 	TT_TRY(tt_comm_axes_open(m->comm, TT_PLAN_AXES, size, tt_plan_axes, &t->axes));
 	memcpy(t->coord, t->axes.coord, sizeof t->coord);
@@ -192,7 +193,7 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 	return TT_OK;
 }
 
-static bool many_ranks(const tt_trainer *t) { return t->o.exec.axes != NULL; }
+static bool many_ranks(const tt_trainer *t) { return t->ranks > 1; }
 
 /* Which of how many data ranks this one is: rows are dealt to them. */
 static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }
@@ -433,6 +434,11 @@ static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer
 
 tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
 {
+	int64_t ranks = 1;
+	for (int i = 0; i < TT_RUN_AXES; i++)
+		ranks *= TT_MAX(o->mesh.size[i], 1);
+	if (ranks > 1 && !o->mesh.comm)
+		TT_FAIL(TT_ERR_USAGE, "the config has a mesh of %lld ranks, and this runs one rank: only titan train and titan verify have more (hardware.ranks)", (long long)ranks);
 	TT_TRY(create(o, setup, out));
 	return TT_OK;
 }
@@ -650,7 +656,8 @@ static void name_nonfinite(tt_trainer *t, const char *beyond, char *out, size_t 
 			return;
 		}
 	}
-	snprintf(out, cap, "in no single gradient: the loss or the norm itself overflows");
+	snprintf(out, cap, many_ranks(t) ? "in no gradient of rank %d's shards: in another rank's, or the loss or the norm itself overflows" :
+					   "in no single gradient: the loss or the norm itself overflows", t->o.mesh.comm ? tt_comm_rank(t->o.mesh.comm) : 0);
 }
 
 static double power(double x, int64_t n)
@@ -717,6 +724,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		r.optim_seconds += tt_now() - t1;
 	}
 	TT_TRY(record_state(t, &r));
+	if (t->o.mesh.led) /* what rank 0 reads after the step, as a save does, is of this step on every rank */
+		TT_TRY(tt_comm_barrier(t->team.all, "after the step"));
 	t->step++;
 	r.seconds = tt_now() - t0;
 	*out = r;
@@ -755,6 +764,7 @@ tt_status tt_trainer_follow(tt_trainer *t)
 {
 	for (;;) {
 		tt_team_order o;
+		tt_status s = TT_OK;
 		tt_step_report r;
 		double loss;
 		int64_t valid;
@@ -763,15 +773,17 @@ tt_status tt_trainer_follow(tt_trainer *t)
 		case TT_TEAM_END:
 			return TT_OK;
 		case TT_TEAM_STEP:
-			TT_TRY(tt_trainer_step(t, &r));
+			s = tt_trainer_step(t, &r);
 			break;
 		case TT_TEAM_VALIDATE:
-			TT_TRY(tt_trainer_validate(t, o.a, &loss, &valid));
+			s = tt_trainer_validate(t, o.a, &loss, &valid);
 			break;
 		case TT_TEAM_RESUME:
-			TT_TRY(tt_trainer_resume(t, o.a, o.b, o.c));
+			s = tt_trainer_resume(t, o.a, o.b, o.c);
 			break;
 		}
+		if (s != TT_ERR_STOP) /* the text has ended: rank 0 sees it too, and what it does then is its own affair */
+			TT_TRY(s);
 	}
 }
 
