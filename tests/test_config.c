@@ -483,6 +483,8 @@ static void key_errors(tt_test *t)
 		{"[training]\nmax_norm = 0", NULL, "f.toml:2:12: training.max_norm = 0.0 is out of range: in (0.0, inf]"},
 		{"[lr_scheduler]\ndecay_ratio = -0.5", NULL,
 		 "f.toml:2:15: lr_scheduler.decay_ratio = -0.5 is out of range: in [0.0, 1.0] (or -1.0)"},
+		{"[checkpoint]\nfolder = \"a/../../b\"", NULL,
+		 "f.toml:2:1: checkpoint.folder = \"a/../../b\" leads out of job.dump_folder, within which it lies"},
 		{"[parallelism]\npipeline_parallel_degree = 2", NULL,
 		 "f.toml:2:28: parallelism.pipeline_parallel_degree = 2 is out of range: 1 only; this version has no pipeline stages and no experts"},
 		{"[optimizer]\nname = \"Adamw\"", NULL,

@@ -14,6 +14,7 @@
 void tt_cli_print(const char *text)
 {
 	fputs(text, stdout);
+	fflush(stdout); /* before what the log says next */
 }
 
 /* One optional path, then flags; short spellings of the debug keys that everybody types. */

@@ -309,7 +309,7 @@ tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void 
 		pthread_join(threads[i], NULL);
 	bool failed = atomic_load(&w->aborted);
 	tt_status code = w->code;
-	if (failed && n > 1 && code != TT_ERR_COMM) /* those name ranks themselves */
+	if (failed && n > 1 && code != TT_ERR_COMM && code != TT_ERR_USAGE) /* those name ranks themselves; these are the same on all */
 		tt_error_set(code, __FILE__, __LINE__, "rank %d: %s", w->culprit, w->text);
 	else if (failed)
 		tt_error_set(code, __FILE__, __LINE__, "%s", w->text);

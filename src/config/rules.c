@@ -212,6 +212,18 @@ static tt_status check_schedule(tt_arena *a, tt_config *c, void (*warn)(void *ct
 	return TT_OK;
 }
 
+/* A checkpoint goes into the run's folder, or to a place of its own that is named whole. */
+static tt_status check_folder(tt_arena *a, const tt_config *c)
+{
+	const char *f = c->checkpoint.folder;
+	bool up = false;
+	for (const char *p = f; p && *p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL)
+		up |= !strncmp(p, "..", 2) && (!p[2] || p[2] == '/');
+	if (up)
+		TT_FAIL(TT_ERR_USAGE, "%scheckpoint.folder = \"%s\" leads out of job.dump_folder, within which it lies", at(a, c, "checkpoint.folder"), f);
+	return TT_OK;
+}
+
 static tt_status check_groups(tt_arena *a, const tt_config *c)
 {
 	for (int i = 0; i < c->optimizer.param_groups.n; i++)
@@ -235,6 +247,7 @@ tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, c
 	TT_TRY(check_batch(a, cfg));
 	TT_TRY(check_schedule(a, cfg, warn, ctx));
 	TT_TRY(check_groups(a, cfg));
+	TT_TRY(check_folder(a, cfg));
 	TT_TRY(check_validation(a, cfg));
 	tt_config *defaults = TT_NEW(a, tt_config);
 	for (int i = 0; i < tt_keys_n; i++) {

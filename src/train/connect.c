@@ -121,6 +121,13 @@ static tt_strings model_warnings(tt_arena *a, const tt_config *cfg, const tt_lla
 		items[n++] = tt_arena_printf(a, "%straining.context_length = %lld is more than the model's max_position_embeddings, %lld (model.max_position_embeddings, "
 					     "model.rope_scaling)", tt_config_at(a, cfg, "training.context_length", "model.max_position_embeddings"),
 					     (long long)cfg->training.context_length, (long long)m->max_position_embeddings);
+	/* Rows of a step are dealt to the ranks that have data of their own. */
+	int64_t data = cfg->hardware.ranks / (cfg->parallelism.context_parallel_degree * cfg->parallelism.tensor_parallel_degree);
+	int64_t rows = cfg->training.tokens_per_step / cfg->training.context_length;
+	if (data > 1 && rows % data)
+		items[n++] = tt_arena_printf(a, "%sthe %lld rows of a step are dealt to %lld data ranks, at most %lld each: some wait for others (training.tokens_per_step)",
+					     tt_config_at(a, cfg, "training.tokens_per_step", "hardware.ranks"), (long long)rows, (long long)data,
+					     (long long)tt_ceil_div(rows, data));
 	int usable = cfg->hardware.threads ? tt_machine_threads() : 0;
 	if (cfg->hardware.threads > usable)
 		items[n++] = tt_arena_printf(a, "%shardware.threads = %lld is more than the %d CPU%s this process may use: threads will wait for each other",
