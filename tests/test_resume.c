@@ -104,7 +104,7 @@ static void other_keys(tt_test *t)
 	RESUMED(t, tt_arena_printf(t->arena, "--model.hf_weights=%s", tt_test_path(t, step_path(t, "run", AT, "model.safetensors"))), 0,
 		"is not read: the run goes on with the checkpoint's weights");
 	/* States of another optimizer. */
-	RESUMED(t, "--optimizer.name=SGD --optimizer.momentum=0.9", 1, "checkpoint.exclude_from_loading = [\"optimizer\"]");
+	RESUMED(t, "--optimizer.name=SGD --optimizer.momentum=0.9", 2, "checkpoint.exclude_from_loading = [\"optimizer\"]");
 	RESUMED(t, "--optimizer.name=SGD --optimizer.momentum=0.9 --checkpoint.exclude_from_loading=optimizer", 0, "at step 4");
 	/* Lengths are the data's. */
 	RESUMED(t, "--training.tokens_per_step=128 --checkpoint.exclude_from_loading=dataloader", 0, "training.tokens_per_step: 64 up to step 4, 128 from here on");

@@ -1,6 +1,7 @@
 /* differences.c: a resumed run's config against that of its checkpoint.
  *
  *   refused   the model: a changed base of the rotary frequencies fits the same shapes, and the weights are worth nothing under it
+ *   refused   another optimizer, whose moments are others
  *   refused   what the data stream is made of, its seed included (tt_data_restore; the keys are only named here)
  *   told      what changes the mathematics from here on: optimizer, clipping, dtypes, numerics; each with what was and what is
  *   silent    the rest: names and places, reports, saving, memory, the machine
@@ -155,6 +156,9 @@ tt_status tt_run_compare(tt_run *r, const tt_ckpt *c, unsigned exclude, tt_diffe
 	*out = (tt_differences){ "" };
 	if (!was)
 		return TT_OK;
+	if (was->optimizer.name != r->cfg->optimizer.name && !(exclude & TT_CKPT_OPTIMIZER))
+		TT_FAIL(TT_ERR_USAGE, "optimizer.name is %s, %s was made with %s, whose moments are others: set it back, or start with fresh moments "
+				      "(checkpoint.exclude_from_loading = [\"optimizer\"])", r->o.optim.sgd ? "SGD" : "AdamW", tt_ckpt_dir(c), r->o.optim.sgd ? "AdamW" : "SGD");
 	comparison x = { .step = s->step, .exclude = exclude };
 	tt_config_diff(was, r->cfg, key_differs, &x);
 	/* Where no key differs, what the data was is what the config says. */
