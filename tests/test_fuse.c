@@ -51,7 +51,7 @@ static void same_bits(tt_test *t, tt_dtype compute)
 			return;
 		for (int s = 0; s < TT_COUNT(SETTINGS); s++)
 			for (int only = -1; only < npatterns(); only++) {
-				if (only >= 0 && s != 0 && t->tier == TT_TIER_QUICK)
+				if (only >= 0 && s != 0 && (t->tier == TT_TIER_QUICK || tiny_isa(t) == TT_ISA_REF))
 					continue;
 				tt_run_options p = o;
 				p.exec.kernels_ref = SETTINGS[s].ref;
