@@ -484,30 +484,29 @@ static tt_status read_real(tt_trainer *t, const char *name, double *out)
 	return TT_OK;
 }
 
-static tt_status write_share(tt_trainer *t, const tt_batch *b)
-{
-	tt_share *s = t->share;
-	int parts = t->o.mesh.size[TT_CP];
-	tt_batch_order(b, t->o.data.context_length, parts, true, t->order);
-	tt_share_fill(b, t->order, t->coord[TT_CP], parts, s);
-	TT_TRY(tt_exec_write(t->exec, "ids", 0, s->ids, s->T));
-	TT_TRY(tt_exec_write(t->exec, "labels", 0, s->labels, s->T));
-	TT_TRY(tt_exec_write(t->exec, "positions", 0, s->positions, s->T));
-	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, s->seq_ids, s->T));
-	TT_TRY(tt_exec_write(t->exec, "seq_table", 0, b->seq_table, b->nsequences + 1));
-	return tt_exec_write(t->exec, "lines", 0, s->lines, b->T);
-}
-
+/* What this rank's programs read of a batch: all of it, or under context parallelism its share of the tokens. */
 static tt_status write_batch(tt_trainer *t, const tt_batch *b)
 {
-	if (t->share)
-		return write_share(t, b);
-	TT_TRY(tt_exec_write(t->exec, "ids", 0, b->ids, b->T));
-	TT_TRY(tt_exec_write(t->exec, "labels", 0, b->labels, b->T));
-	TT_TRY(tt_exec_write(t->exec, "positions", 0, b->positions, b->T));
-	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, b->seq_ids, b->T));
+	int64_t T = b->T;
+	const int32_t *ids = b->ids, *labels = b->labels, *positions = b->positions, *seq_ids = b->seq_ids, *lines = b->lines;
+	tt_share *s = t->share;
+	if (s) {
+		int parts = t->o.mesh.size[TT_CP];
+		tt_batch_order(b, t->o.data.context_length, parts, true, t->order);
+		tt_share_fill(b, t->order, t->coord[TT_CP], parts, s);
+		T = s->T;
+		ids = s->ids;
+		labels = s->labels;
+		positions = s->positions;
+		seq_ids = s->seq_ids;
+		lines = s->lines;
+	}
+	TT_TRY(tt_exec_write(t->exec, "ids", 0, ids, T));
+	TT_TRY(tt_exec_write(t->exec, "labels", 0, labels, T));
+	TT_TRY(tt_exec_write(t->exec, "positions", 0, positions, T));
+	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, seq_ids, T));
 	TT_TRY(tt_exec_write(t->exec, "seq_table", 0, b->seq_table, b->nsequences + 1));
-	return tt_exec_write(t->exec, "lines", 0, b->lines, b->T);
+	return tt_exec_write(t->exec, "lines", 0, lines, b->T);
 }
 
 /* (query, key) pairs of a sequence. */
