@@ -45,7 +45,7 @@ int64_t tt_exchange_scratch(const tt_comm_group *g, const tt_exchange *x)
 {
 	int64_t n = 0;
 	if (!g->comm->backend->sees_memory)
-		for (int i = 0; i < g->n; i++)
+		for (int i = 0; i < g->n * tt_exchange_parts(x); i++)
 			n += tt_round_up(tt_block_bytes(&x->take[i]), 64);
 	return n;
 }
@@ -82,8 +82,8 @@ tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x)
 {
 	tt_comm *c = g->comm;
 	int64_t bytes = 0;
-	for (int i = 0; i < g->n; i++)
-		bytes += i == g->index ? 0 : tt_block_bytes(&x->take[i]);
+	for (int i = 0; i < g->n * tt_exchange_parts(x); i++)
+		bytes += i % g->n == g->index ? 0 : tt_block_bytes(&x->take[i]);
 	g->seq++;
 	double began = tt_now();
 	tt_recorder *rec = c->recorder;

@@ -64,12 +64,14 @@ static inline tt_block tt_block_flat(const void *p, int64_t bytes) { return (tt_
 typedef struct tt_exchange {
 	const char *kind;      /* "all-gather": what this exchange is for, a literal, the same on all ranks                 */
 	const char *name;      /* of the value; borrowed until the call returns                                             */
-	const tt_block *give;  /* [size] to each member, itself included                                                     */
-	tt_block *take;        /* [size] planes, lines, bytes: what is expected from each; p, plane, ld: where it is, written by the call */
+	const tt_block *give;  /* [parts, size] to each member, itself included                                              */
+	tt_block *take;        /* [parts, size] planes, lines, bytes: what is expected from each; p, plane, ld: where it is, written by the call */
+	int parts;             /* blocks for each member, the same on all ranks; 0: one                                          */
 	void *scratch;         /* tt_exchange_scratch bytes                                                                     */
 	void (*use)(void *ctx, const tt_block *take, int n); /* called once, when all of `take` is there; valid until it returns */
 	void *ctx;
 } tt_exchange;
+static inline int tt_exchange_parts(const tt_exchange *x) { return x->parts > 1 ? x->parts : 1; }
 
 /* Bytes that an exchange needs to hold what arrives; 0 where ranks see each other's memory. */
 int64_t tt_exchange_scratch(const tt_comm_group *g, const tt_exchange *x);

@@ -199,6 +199,19 @@ static bool same_shape(const tt_block *a, const tt_block *b)
 	return a->planes == b->planes && a->lines == b->lines && a->bytes == b->bytes;
 }
 
+/* One block from member i. */
+static tt_status look_at(const tt_comm_group *g, const tt_exchange *x, int i, const tt_block *from, tt_block *to)
+{
+	if (!same_shape(from, to))
+		TT_FAIL(TT_ERR_COMM, "%s #%lld of %s \"%s\": rank %d gives rank %d %lld x %lld lines of %lld bytes, it expects %lld x %lld of %lld",
+			x->kind, (long long)g->seq, g->name, x->name, g->ranks[i], g->comm->rank, (long long)from->planes,
+			(long long)from->lines, (long long)from->bytes, (long long)to->planes, (long long)to->lines, (long long)to->bytes);
+	to->p = from->p;
+	to->plane = from->plane;
+	to->ld = from->ld;
+	return TT_OK;
+}
+
 /* Fills x->take from what the others have posted, or says who came with something else. */
 static tt_status look(tt_comm_group *g, tt_exchange *x)
 {
@@ -208,15 +221,11 @@ static tt_status look(tt_comm_group *g, tt_exchange *x)
 		if (strcmp(o->kind, x->kind) || strcmp(o->name, x->name))
 			TT_FAIL(TT_ERR_COMM, "exchange #%lld of %s: rank %d comes with %s \"%s\", rank %d with %s \"%s\": their programs differ",
 				(long long)g->seq, g->name, g->comm->rank, x->kind, x->name, g->ranks[i], o->kind, o->name);
-		const tt_block *from = &o->give[g->index];
-		tt_block *to = &x->take[i];
-		if (!same_shape(from, to))
-			TT_FAIL(TT_ERR_COMM, "%s #%lld of %s \"%s\": rank %d gives rank %d %lld x %lld lines of %lld bytes, it expects %lld x %lld of %lld",
-				x->kind, (long long)g->seq, g->name, x->name, g->ranks[i], g->comm->rank, (long long)from->planes,
-				(long long)from->lines, (long long)from->bytes, (long long)to->planes, (long long)to->lines, (long long)to->bytes);
-		to->p = from->p;
-		to->plane = from->plane;
-		to->ld = from->ld;
+		if (tt_exchange_parts(o) != tt_exchange_parts(x))
+			TT_FAIL(TT_ERR_COMM, "%s #%lld of %s \"%s\": rank %d gives %d parts, rank %d expects %d", x->kind, (long long)g->seq, g->name, x->name,
+				g->ranks[i], tt_exchange_parts(o), g->comm->rank, tt_exchange_parts(x));
+		for (int p = 0; p < tt_exchange_parts(x); p++)
+			TT_TRY(look_at(g, x, i, &o->give[p * g->n + g->index], &x->take[p * g->n + i]));
 	}
 	return TT_OK;
 }

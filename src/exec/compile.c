@@ -132,7 +132,10 @@ static tt_status add_state(tt_exec *e, const tt_graph *g, const tt_state *st, in
 	for (int d = 0; d < v->ndim; d++)
 		if (is_dynamic(&v->dim[d]))
 			TT_FAIL(TT_ERR_TYPE, "state %s: dim %d is %s, which a state outlives", st->name, d, tt_role_name(v->dim[d].role));
-	TT_TRY(new_store(e, v, STORE_STATE, (int)st->region, out));
+	if (st->within)
+		*out = e->states[names_find(&e->state_names, g->values[st->within].name)].store;
+	else
+		TT_TRY(new_store(e, v, STORE_STATE, (int)st->region, out));
 	tt_slot s = slot_of(v);
 	s.region = (int)st->region;
 	s.trainable = st->trainable;

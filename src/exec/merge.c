@@ -139,7 +139,8 @@ static tt_status place_version(merger *m, const tt_state *s)
 		const tt_value *x = value(m, u);
 		if (x->kind != TT_TEMP || m->whole[u] != u || m->g->nodes[x->def].seg != seg)
 			break;
-		if (inplace_input(m, u) == old)
+		tt_v before = inplace_input(m, u);
+		if (before == old || (before && value(m, before)->kind == TT_STATE && m->store[before] == home))
 			first = u;
 	}
 	for (tt_v u = next;; u = inplace_input(m, u)) {

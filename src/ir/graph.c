@@ -521,6 +521,7 @@ tt_copy tt_copy_begin(const tt_graph *from, tt_arena *a)
 		s.value = c.map[s.value];
 		s.name = c.to->values[s.value].name;
 		s.next = 0;
+		s.within = c.map[s.within];
 		TT_PUSH(a, c.to->states, c.to->nstates, c.to->cap_states, s);
 	}
 	return c;

@@ -135,6 +135,7 @@ typedef struct tt_state {
 	tt_v next;
 	int32_t source;  /* the state this one is derived from in PREP (cast, pack); -1: a state of its own, checkpointed */
 	bool trainable;  /* a parameter whose gradient is wanted */
+	tt_v within;     /* of one rank's graph: the state in whose bytes this one lies, as its first program reads that one last; 0: its own */
 } tt_state;
 
 struct tt_op;

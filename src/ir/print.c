@@ -158,6 +158,8 @@ void tt_graph_print(const tt_graph *g, tt_buf *b)
 		print_value(g, &g->values[s->value], b);
 		if (s->source >= 0)
 			tt_buf_printf(b, " from %s", g->states[s->source].name);
+		if (s->within)
+			tt_buf_printf(b, " in %s", g->values[s->within].name);
 		if (s->next)
 			tt_buf_printf(b, " <- %s", g->values[s->next].name);
 		tt_buf_str(b, "\n");

@@ -10,7 +10,7 @@ enum { WHOLE = 16384 };
 
 typedef struct place { /* lines of an operand, bytes of each */
 	const tt_arg *a;
-	int64_t line, lines, at, width; /* elements */
+	int64_t at, lines, width, ld; /* elements */
 } place;
 
 static int64_t element(const tt_call *c, const tt_arg *a)
@@ -21,53 +21,69 @@ static int64_t element(const tt_call *c, const tt_arg *a)
 
 static int64_t planes(const tt_call *c, const tt_arg *a) { return a->dtype == TT_ACC && c->env->numerics == TT_EXACT && !c->env->f64 ? EXACT_LIMBS : 1; }
 
+/* Lines [begin, end) of a packed weight [o,k], `begin` where a panel (TT_PACK_FWD), a pair (TT_PACK_DX) begins; the last are padded. */
+static place cut_packed(const tt_arg *a, int64_t begin, int64_t end)
+{
+	int64_t pair = a->dtype == TT_BF16 ? 2 : 1, o = a->n[0], k = a->n[1];
+	if (a->format == TT_PACK_FWD) /* [o/64][k][64]: panels in a row */
+		return (place){a, begin * tt_round_up(k, pair), 1, (tt_round_up(end, 64) - begin) * tt_round_up(k, pair), 0};
+	return (place){a, begin * 64, tt_ceil_div(k, 64), (tt_round_up(end, pair) - begin) * 64, tt_round_up(o, pair) * 64}; /* [k/64][o][64] */
+}
+
 /* Elements [begin, end) along dim d; all of it where the operand has but that. */
 static place cut(const tt_arg *a, int64_t d, int64_t begin, int64_t end)
 {
+	if (a->format != TT_PLAIN)
+		return cut_packed(a, begin, end);
 	if (a->ndim < 2)
-		return (place){a, 0, 1, begin, end - begin};
+		return (place){a, begin, 1, end - begin, end - begin};
 	if (d == 0)
-		return (place){a, begin, end - begin, 0, arg_width(a)};
+		return (place){a, begin * a->ld, end - begin, arg_width(a), a->ld};
 	int64_t inner = arg_width(a) / TT_MAX(a->n[1], (int64_t)1);
 	TT_ASSERT(d == 1 && (a->ndim == 2 || inner >= 0), "exchange: dim %lld of %d", (long long)d, a->ndim);
-	return (place){a, 0, a->n[0], begin * inner, (end - begin) * inner};
+	return (place){a, begin * inner, a->n[0], (end - begin) * inner, a->ld};
 }
+
+static place whole(const tt_arg *a) { return cut(a, 0, 0, a->format == TT_PLAIN && a->ndim < 2 ? arg_width(a) : a->n[0]); }
 
 static tt_block block(const tt_call *c, place p)
 {
 	int64_t size = element(c, p.a);
-	tt_block b = {.p = (const uint8_t *)p.a->p + (p.line * (p.a->ndim < 2 ? 0 : p.a->ld) + p.at) * size, .planes = planes(c, p.a), .lines = p.lines,
-		      .bytes = p.width * size, .plane = p.a->plane, .ld = p.a->ndim < 2 ? p.width * size : p.a->ld * size};
-	return b;
+	return (tt_block){.p = (const uint8_t *)p.a->p + p.at * size, .planes = planes(c, p.a), .lines = p.lines, .bytes = p.width * size, .plane = p.a->plane,
+			  .ld = p.ld * size};
 }
 
-static int64_t edge(const tt_attr_exchange *at, const tt_arg *whole, int64_t i)
+static int64_t edge(const tt_attr_exchange *at, const tt_arg *a, int64_t i)
 {
-	return at->edges.n ? at->edges.v[i] : tt_deal(whole->ndim ? whole->n[at->dim] : 1, i, at->members);
+	return at->edges.n ? at->edges.v[i] : tt_deal(a->ndim ? a->n[at->dim] : 1, i, at->members);
 }
 
-static void copy_block(uint8_t *to, int64_t to_plane, int64_t to_ld, const tt_block *from)
+/* Lines without a gap are one. */
+static bool dense(const tt_block *b) { return b->lines == 1 || b->ld == b->bytes; }
+
+static void copy_to(const tt_call *c, place place_, const tt_block *from)
 {
+	tt_block to = block(c, place_);
+	if (to.p == from->p || !from->bytes)
+		return;
+	bool runs = dense(&to) && dense(from);
+	int64_t lines = runs ? TT_MIN(from->lines, (int64_t)1) : from->lines, bytes = runs ? from->lines * from->bytes : from->bytes;
 	for (int64_t j = 0; j < from->planes; j++)
-		for (int64_t l = 0; l < from->lines && from->bytes; l++)
-			memcpy(to + j * to_plane + l * to_ld, from->p + j * from->plane + l * from->ld, (size_t)from->bytes);
-}
-
-static void copy_to(const tt_call *c, place to, const tt_block *from)
-{
-	tt_block b = block(c, to);
-	if (b.p != from->p)
-		copy_block((uint8_t *)(uintptr_t)b.p, b.plane, b.ld, from);
+		for (int64_t l = 0; l < lines; l++)
+			memcpy((uint8_t *)(uintptr_t)to.p + j * to.plane + l * to.ld, from->p + j * from->plane + l * from->ld, (size_t)bytes);
 }
 
 /* ---- sums and maxima ---------------------------------------------------------------------------------------------------- */
 
+/* One operand of an exchange. */
 typedef struct job {
 	const tt_call *c;
 	const tt_attr_exchange *at;
-	bool max;
+	const tt_arg *in, *out;
+	tt_block *give, *take; /* [members] */
 	place to;      /* of a sum */
-	bool by_lines; /* a gather of the parts of a sum */
+	bool small;    /* a sum that everybody takes whole */
+	tt_arg aside;  /* where a small sum lies until all have read the terms, if it is taken in place of this rank's */
 	bool wide;     /* a limb overflowed */
 } job;
 
@@ -88,31 +104,62 @@ static void join_tree(real *restrict out, const tt_block *take, int lo, int hi, 
 		out[i] += right[i];
 }
 
+static void join_max(real *restrict sum, const tt_block *take, int k, int64_t line, int64_t at, int64_t n)
+{
+	memcpy(sum, term(&take[0], line, at), (size_t)n * sizeof *sum);
+	for (int i = 1; i < k; i++) {
+		const real *x = term(&take[i], line, at);
+		for (int64_t e = 0; e < n; e++)
+			sum[e] = x[e] > sum[e] || x[e] != x[e] ? x[e] : sum[e];
+	}
+}
+
+static void join_row(real *restrict sum, const tt_block *take, int k, int64_t line, int64_t at, int64_t n)
+{
+	memcpy(sum, term(&take[0], line, at), (size_t)n * sizeof *sum);
+	for (int i = 1; i < k; i++) {
+		const real *x = term(&take[i], line, at);
+		for (int64_t e = 0; e < n; e++)
+			sum[e] += x[e];
+	}
+}
+
+/* The result may lie on one of the terms. */
+static void join_two(real *to, const real *x, const real *y, int64_t n)
+{
+	INPLACE_LOOP
+	for (int64_t e = 0; e < n; e++)
+		to[e] = x[e] + y[e];
+}
+
 static void join_reals(const job *j, const tt_block *take, int k)
 {
-	bool tree = j->at->tree && !(k & (k - 1));
+	bool max = j->at->kind == TT_EX_MAX, tree = j->at->tree && !(k & (k - 1));
+	tt_block to = block(j->c, j->to);
+	int64_t width = to.bytes / (int64_t)sizeof(real), lines = to.lines;
+	bool runs = dense(&to);
+	for (int i = 0; i < k; i++)
+		runs &= dense(&take[i]);
+	if (runs) {
+		width *= lines;
+		lines = 1;
+	}
 	real sum[SPAN];
-	for (int64_t l = 0; l < j->to.lines; l++)
-		for (int64_t at = 0; at < j->to.width; at += SPAN) {
-			int64_t n = TT_MIN((int64_t)SPAN, j->to.width - at);
-			if (j->max) {
-				memcpy(sum, term(&take[0], l, at), (size_t)n * sizeof *sum);
-				for (int i = 1; i < k; i++) {
-					const real *x = term(&take[i], l, at);
-					for (int64_t e = 0; e < n; e++)
-						sum[e] = x[e] > sum[e] || x[e] != x[e] ? x[e] : sum[e];
-				}
-			} else if (tree) {
-				join_tree(sum, take, 0, k, l, at, n);
-			} else {
-				memcpy(sum, term(&take[0], l, at), (size_t)n * sizeof *sum);
-				for (int i = 1; i < k; i++) {
-					const real *x = term(&take[i], l, at);
-					for (int64_t e = 0; e < n; e++)
-						sum[e] += x[e];
-				}
+	for (int64_t l = 0; l < lines; l++)
+		for (int64_t at = 0; at < width; at += SPAN) {
+			int64_t n = TT_MIN((int64_t)SPAN, width - at);
+			real *out = (real *)(void *)(uintptr_t)(to.p + l * to.ld) + at;
+			if (k == 2 && !max) {
+				join_two(out, term(&take[0], l, at), term(&take[1], l, at), n);
+				continue;
 			}
-			memcpy((real *)j->to.a->p + (j->to.a->ndim < 2 ? 0 : (j->to.line + l) * j->to.a->ld) + j->to.at + at, sum, (size_t)n * sizeof *sum);
+			if (max)
+				join_max(sum, take, k, l, at, n);
+			else if (tree)
+				join_tree(sum, take, 0, k, l, at, n);
+			else
+				join_row(sum, take, k, l, at, n);
+			memcpy(out, sum, (size_t)n * sizeof *sum);
 		}
 }
 
@@ -124,21 +171,27 @@ static exact_line limbs(const tt_block *b, int64_t line)
 	return l;
 }
 
+/* Integer sums, whose order does not matter: of terms that lie where the result goes, that is the first. */
 static void join_limbs(job *j, const tt_block *take, int k)
 {
 	tt_block to = block(j->c, j->to);
-	for (int64_t l = 0; l < j->to.lines; l++) {
+	int64_t width = to.bytes / 8;
+	int first = 0;
+	for (int i = 1; i < k; i++)
+		if (take[i].p == to.p)
+			first = i;
+	for (int64_t l = 0; l < to.lines; l++) {
 		exact_line sum = limbs(&to, l);
-		for (int i = 0; i < EXACT_LIMBS; i++)
-			memcpy(sum.k[i], limbs(&take[0], l).k[i], 8 * (size_t)j->to.width);
-		for (int i = 1; i < k; i++)
-			j->wide |= !exact_line_sum(sum, sum, limbs(&take[i], l), j->to.width);
+		for (int i = 0; i < EXACT_LIMBS && take[first].p != to.p; i++)
+			memcpy(sum.k[i], limbs(&take[first], l).k[i], 8 * (size_t)width);
+		for (int i = 0; i < k; i++)
+			if (i != first)
+				j->wide |= !exact_line_sum(sum, sum, limbs(&take[i], l), width);
 	}
 }
 
-static void use_sum(void *ctx, const tt_block *take, int k)
+static void use_sum(job *j, const tt_block *take, int k)
 {
-	job *j = ctx;
 	if (j->to.lines <= 0 || j->to.width <= 0)
 		return;
 	if (planes(j->c, j->to.a) > 1)
@@ -147,58 +200,112 @@ static void use_sum(void *ctx, const tt_block *take, int k)
 		join_reals(j, take, k);
 }
 
-static int64_t part(const job *j, const tt_arg *a, int64_t i)
+/* ---- the op: one operand, or a bucket of them in one exchange ---------------------------------------------------------------------------- */
+
+typedef struct bucket {
+	job *jobs;
+	int n;
+	bool parts_of_sums; /* the second half of an all-reduce: everybody gets the parts that others have summed */
+} bucket;
+
+/* Of an all-reduce, the part that member i sums: lines, or elements of what has one. */
+static place part(const job *j, const tt_arg *a, int64_t i)
 {
-	return j->by_lines ? tt_deal(a->ndim < 2 ? arg_width(a) : a->n[0], i, j->at->members) : edge(j->at, a, i);
+	int64_t n = a->ndim < 2 ? arg_width(a) : a->n[0];
+	return cut(a, 0, tt_deal(n, i, j->at->members), tt_deal(n, i + 1, j->at->members));
 }
 
-static void use_gather(void *ctx, const tt_block *take, int k)
+static void use(void *ctx, const tt_block *take, int k)
 {
-	job *j = ctx;
-	const tt_arg *out = &j->c->out[0];
-	for (int i = 0; i < k; i++)
-		copy_to(j->c, cut(out, j->by_lines ? 0 : j->at->dim, part(j, out, i), part(j, out, i + 1)), &take[i]);
+	bucket *b = ctx;
+	for (int p = 0; p < b->n; p++, take += k) {
+		job *j = &b->jobs[p];
+		if (j->at->kind != TT_EX_GATHER && !b->parts_of_sums) {
+			use_sum(j, take, k);
+			continue;
+		}
+		for (int i = 0; i < k && !j->small; i++)
+			copy_to(j->c, b->parts_of_sums ? part(j, j->out, i) : cut(j->out, j->at->dim, edge(j->at, j->out, i), edge(j->at, j->out, i + 1)),
+				&take[i]);
+	}
 }
 
-/* ---- the op ----------------------------------------------------------------------------------------------------------------- */
-
-static void talk(const tt_call *c, const char *kind, tt_block *give, tt_block *take, void (*use)(void *, const tt_block *, int), job *j)
+static void talk(const tt_call *c, const char *kind, bucket *b)
 {
 	tt_comm_axes *axes = c->env->axes;
-	TT_ASSERT(axes && axes->group[j->at->axes], "exchange over %s without ranks", j->at->axis);
+	const tt_attr_exchange *at = b->jobs[0].at;
+	TT_ASSERT(axes && axes->group[at->axes], "exchange over %s without ranks", at->axis);
 	if (axes->status)
 		return;
-	tt_exchange x = {.kind = kind, .name = j->at->name, .give = give, .take = take, .use = use, .ctx = j};
-	axes->status = tt_comm_exchange(axes->group[j->at->axes], &x);
-	if (j->wide)
-		exact_raise(c);
+	tt_exchange x = {.kind = kind, .name = at->name, .give = b->jobs[0].give, .take = b->jobs[0].take, .parts = b->n, .use = use, .ctx = b};
+	axes->status = tt_comm_exchange(axes->group[at->axes], &x);
+	for (int p = 0; p < b->n; p++)
+		if (b->jobs[p].wide)
+			exact_raise(c);
 }
 
-static void reduce(const tt_call *c, const char *kind, tt_block *give, tt_block *take, job *j)
+static void gather(const tt_call *c, bucket *b)
 {
-	const tt_arg *in = &c->in[0], *out = &c->out[0];
-	int64_t k = j->at->members, me = j->at->index, n = in->ndim < 2 ? arg_width(in) : in->n[0];
-	j->to = cut(out, 0, 0, n);
-	if (arg_count(in) * element(c, in) <= WHOLE || k == 1) {
-		for (int i = 0; i < k; i++) {
-			give[i] = block(c, cut(in, 0, 0, n));
-			take[i] = block(c, j->to);
+	for (int p = 0; p < b->n; p++) {
+		const job *j = &b->jobs[p];
+		for (int i = 0; i < j->at->members; i++) {
+			j->give[i] = block(c, cut(j->in, j->at->dim, 0, j->in->ndim ? j->in->n[j->at->dim] : 1));
+			j->take[i] = block(c, cut(j->out, j->at->dim, edge(j->at, j->out, i), edge(j->at, j->out, i + 1)));
 		}
-		talk(c, kind, give, take, use_sum, j);
-		return;
 	}
-	j->to = cut(out, 0, tt_deal(n, me, k), tt_deal(n, me + 1, k));
-	for (int i = 0; i < k; i++) {
-		give[i] = block(c, cut(in, 0, tt_deal(n, i, k), tt_deal(n, i + 1, k)));
-		take[i] = block(c, j->to);
+	talk(c, "all-gather", b);
+}
+
+static void scatter(const tt_call *c, bucket *b)
+{
+	for (int p = 0; p < b->n; p++) {
+		job *j = &b->jobs[p];
+		j->to = cut(j->out, j->at->dim, 0, j->out->ndim ? j->out->n[j->at->dim] : 1);
+		for (int i = 0; i < j->at->members; i++) {
+			j->give[i] = block(c, cut(j->in, j->at->dim, edge(j->at, j->in, i), edge(j->at, j->in, i + 1)));
+			j->take[i] = block(c, j->to);
+		}
 	}
-	talk(c, kind, give, take, use_sum, j);
-	j->by_lines = true;
-	for (int i = 0; i < k; i++) {
-		give[i] = block(c, j->to);
-		take[i] = block(c, cut(out, 0, tt_deal(n, i, k), tt_deal(n, i + 1, k)));
+	talk(c, "reduce-scatter", b);
+}
+
+/* Small operands: everybody sums everything. Of others, each member sums a part, and gives it to all then. */
+static void reduce(const tt_call *c, bucket *b, char *aside)
+{
+	bool all_small = true;
+	for (int p = 0; p < b->n; p++) {
+		job *j = &b->jobs[p];
+		int64_t bytes = arg_count(j->in) * element(c, j->in), k = j->at->members;
+		j->small = bytes <= WHOLE || k == 1;
+		all_small &= j->small;
+		j->to = j->small ? whole(j->out) : part(j, j->out, j->at->index);
+		if (j->small && j->in->p == j->out->p) {
+			j->aside = *j->out;
+			j->aside.p = aside;
+			j->aside.plane = bytes;
+			j->to = whole(&j->aside);
+			aside += tt_round_up(bytes * planes(c, j->in), 64);
+		}
+		for (int i = 0; i < k; i++) {
+			j->give[i] = block(c, j->small ? whole(j->in) : part(j, j->in, i));
+			j->take[i] = block(c, j->to);
+		}
 	}
-	talk(c, "all-gather of sums", give, take, use_gather, j);
+	talk(c, b->jobs[0].at->kind == TT_EX_MAX ? "all-reduce max" : "all-reduce", b);
+	for (int p = 0; p < b->n; p++) {
+		job *j = &b->jobs[p];
+		if (j->to.a == &j->aside) {
+			tt_block sum = block(c, j->to);
+			copy_to(c, whole(j->out), &sum);
+		}
+		for (int i = 0; i < j->at->members; i++) {
+			j->give[i] = j->small ? (tt_block){0} : block(c, j->to);
+			j->take[i] = j->small ? (tt_block){0} : block(c, part(j, j->out, i));
+		}
+	}
+	b->parts_of_sums = true;
+	if (!all_small)
+		talk(c, "all-gather of sums", b);
 }
 
 static void zero(const tt_call *c, const tt_arg *a)
@@ -208,51 +315,39 @@ static void zero(const tt_call *c, const tt_arg *a)
 		memset((char *)a->p + p * a->plane, 0, (size_t)bytes);
 }
 
-static void exchange(const tt_call *c)
+static void exchange_jobs(const tt_call *c, bucket *b, char *aside)
 {
-	const tt_attr_exchange *at = c->attr;
-	const tt_arg *in = &c->in[0], *out = &c->out[0];
-	tt_block *give = c->scratch, *take = give + at->members;
-	job j = {.c = c, .at = at};
+	const job *j = &b->jobs[0];
+	const tt_attr_exchange *at = j->at;
+	const tt_arg *in = j->in, *out = j->out;
 	int64_t me = at->index, d = at->dim;
 	switch ((tt_exchange_kind)at->kind) {
 	case TT_EX_GATHER:
-		for (int i = 0; i < at->members; i++) {
-			give[i] = block(c, cut(in, d, 0, in->ndim ? in->n[d] : 1));
-			take[i] = block(c, cut(out, d, edge(at, out, i), edge(at, out, i + 1)));
-		}
-		talk(c, "all-gather", give, take, use_gather, &j);
+		gather(c, b);
 		return;
 	case TT_EX_SCATTER:
-		j.to = cut(out, d, 0, out->ndim ? out->n[d] : 1);
-		for (int i = 0; i < at->members; i++) {
-			give[i] = block(c, cut(in, d, edge(at, in, i), edge(at, in, i + 1)));
-			take[i] = block(c, j.to);
-		}
-		talk(c, "reduce-scatter", give, take, use_sum, &j);
+		scatter(c, b);
 		return;
 	case TT_EX_REDUCE:
-		reduce(c, "all-reduce", give, take, &j);
-		return;
 	case TT_EX_MAX:
-		j.max = true;
-		reduce(c, "all-reduce max", give, take, &j);
+		reduce(c, b, aside);
 		return;
 	case TT_EX_SLICE: {
-		tt_block b = block(c, cut(in, d, edge(at, in, me), edge(at, in, me + 1)));
-		copy_to(c, cut(out, d, 0, out->ndim ? out->n[d] : 1), &b);
+		tt_block x = block(c, cut(in, d, edge(at, in, me), edge(at, in, me + 1)));
+		copy_to(c, cut(out, d, 0, out->ndim ? out->n[d] : 1), &x);
 		return;
 	}
 	case TT_EX_PAD: {
-		zero(c, out);
-		tt_block b = block(c, cut(in, d, 0, in->ndim ? in->n[d] : 1));
-		copy_to(c, cut(out, d, edge(at, out, me), edge(at, out, me + 1)), &b);
+		tt_block x = block(c, cut(in, d, 0, in->ndim ? in->n[d] : 1));
+		if (in->p != out->p || !tt_block_bytes(&x)) /* in place it is all there is, or nothing */
+			zero(c, out);
+		copy_to(c, cut(out, d, edge(at, out, me), edge(at, out, me + 1)), &x);
 		return;
 	}
 	case TT_EX_ONCE:
 		if (me == 0) {
-			tt_block b = block(c, cut(in, 0, 0, in->ndim < 2 ? arg_width(in) : in->n[0]));
-			copy_to(c, cut(out, 0, 0, in->ndim < 2 ? arg_width(in) : in->n[0]), &b);
+			tt_block x = block(c, whole(in));
+			copy_to(c, whole(out), &x);
 		} else {
 			zero(c, out);
 		}
@@ -260,7 +355,32 @@ static void exchange(const tt_call *c)
 	}
 }
 
+static void exchange(const tt_call *c)
+{
+	const tt_attr_exchange *at = c->attr;
+	tt_block *give = c->scratch;
+	job j = {.c = c, .at = at, .in = &c->in[0], .out = &c->out[0], .give = give, .take = give + at->members};
+	exchange_jobs(c, &(bucket){.jobs = &j, .n = 1}, (char *)(give + 2 * at->members));
+}
+
+/* Scratch: give [n][members], take [n][members], attributes [n], jobs [n], then sums set aside. */
+static void exchange_bucket(const tt_call *c)
+{
+	const tt_attr_bucket *at = c->attr;
+	int64_t n = c->nin, k = at->members;
+	tt_block *give = c->scratch, *take = give + n * k;
+	tt_attr_exchange *attr = (tt_attr_exchange *)(void *)(take + n * k);
+	job *jobs = (job *)(void *)(attr + n);
+	for (int64_t p = 0; p < n; p++) {
+		attr[p] = tt_bucket_part(at, (int)p);
+		jobs[p] = (job){.c = c, .at = &attr[p], .in = &c->in[p], .out = &c->out[p], .give = give + p * k, .take = take + p * k};
+	}
+	TT_ASSERT(sizeof *jobs <= TT_BUCKET_JOB, "a job of a bucket has %zu bytes", sizeof *jobs);
+	exchange_jobs(c, &(bucket){.jobs = jobs, .n = (int)n}, (char *)attr + n * (int64_t)(sizeof *attr + TT_BUCKET_JOB));
+}
+
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"exchange", exchange, NULL},
+	{"exchange_bucket", exchange_bucket, NULL},
 	{0},
 };

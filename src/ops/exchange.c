@@ -2,11 +2,22 @@
 #include "comm/comm.h"
 #include "ops/internal.h"
 
-static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+/* Packed weights are gathered as they lie, if every piece begins where a panel, or a pair, does. */
+bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt)
 {
-	const tt_attr_exchange *a = attr;
-	if (!tt_infer_same(g, op, attr, nin, in, nout, out))
+	int64_t unit = f == TT_PACK_FWD ? 64 : dt == TT_BF16 ? 2 : 1;
+	bool fits = a->kind == TT_EX_GATHER && a->dim == 0 && a->edges.n;
+	for (int64_t i = 0; fits && i + 1 < a->edges.n; i++)
+		fits = a->edges.v[i] % unit == 0;
+	return fits;
+}
+
+static bool infer_one(tt_graph *g, const tt_attr_exchange *a, const tt_value *const *in, tt_value *out)
+{
+	if (in[0]->format != TT_PLAIN && !tt_exchange_packs(a, in[0]->format, in[0]->dtype)) {
+		tt_graph_fail(g, "exchange: pieces of %s, %s, do not begin where its panels do", in[0]->name, tt_format_name(in[0]->format));
 		return false;
+	}
 	if (a->dims.n != in[0]->ndim || (a->edges.n && a->edges.n != a->members + 1) || a->dim < 0 || a->dim >= TT_MAX(in[0]->ndim, 1)) {
 		tt_graph_fail(g, "exchange: %s has %d dims, the attributes speak of %lld", in[0]->name, in[0]->ndim, (long long)a->dims.n);
 		return false;
@@ -39,17 +50,65 @@ static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int n
 	return true;
 }
 
+static bool exchange_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	return tt_infer_same(g, op, attr, nin, in, nout, out) && infer_one(g, attr, in, out);
+}
+
+static bool bucket_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	const tt_attr_bucket *a = attr;
+	(void)op;
+	bool talks = a->kind == TT_EX_GATHER || a->kind == TT_EX_SCATTER || a->kind == TT_EX_REDUCE;
+	if (nin != nout || a->dim.n != nin || a->ndim.n != nin || a->dims.n != nin * TT_MAX_DIMS || (a->edges.n && a->edges.n != nin * (a->members + 1)) || !talks) {
+		tt_graph_fail(g, "exchange_bucket: %d operands, %d results, the attributes speak of %lld of kind %lld", nin, nout, (long long)a->dim.n,
+			      (long long)a->kind);
+		return false;
+	}
+	for (int i = 0; i < nin; i++) {
+		tt_attr_exchange one = tt_bucket_part(a, i);
+		out[i].dtype = in[i]->dtype;
+		out[i].gdtype = in[i]->gdtype;
+		out[i].format = in[i]->format;
+		if (!infer_one(g, &one, &in[i], &out[i]))
+			return false;
+	}
+	return true;
+}
+
 /* What a conversion became: it has no type any more, and stands in graphs of one rank alone. */
 static bool exchange_spmd(const tt_typing *t)
 {
 	return tt_typing_reject(t, 0, "but needs no type, as an exchange is one rank's: the localise pass makes it of a conversion");
 }
 
+/* Small sums in place are made aside (exchange.k.c). */
+static size_t aside(const tt_value *in, int64_t kind, const tt_env *env)
+{
+	enum { SMALL = 16384 };
+	if (kind != TT_EX_REDUCE && kind != TT_EX_MAX)
+		return 0;
+	bool limbs = in->dtype == TT_ACC && env->numerics == TT_EXACT && !env->f64;
+	int64_t bytes = tt_value_count(in) * (limbs ? 8 : tt_dtype_size(in->dtype, env->numerics, env->f64));
+	return (size_t)(TT_MIN(bytes, (int64_t)SMALL) * (limbs ? 3 : 1) + 64);
+}
+
 /* Blocks given and taken. */
 static size_t exchange_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
 {
-	(void)nin, (void)in, (void)nout, (void)out, (void)env;
-	return 2 * sizeof(tt_block) * (size_t)((const tt_attr_exchange *)attr)->members;
+	(void)nin, (void)nout, (void)out;
+	const tt_attr_exchange *a = attr;
+	return 2 * sizeof(tt_block) * (size_t)a->members + aside(in[0], a->kind, env);
+}
+
+static size_t bucket_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
+{
+	(void)nout, (void)out;
+	const tt_attr_bucket *a = attr;
+	size_t n = (size_t)nin * (2 * sizeof(tt_block) * (size_t)a->members + sizeof(tt_attr_exchange) + TT_BUCKET_JOB);
+	for (int i = 0; i < nin; i++)
+		n += aside(in[i], a->kind, env);
+	return n;
 }
 
 static bool exchange_sample(tt_graph *g, int which)
@@ -65,9 +124,15 @@ static bool exchange_sample(tt_graph *g, int which)
 	return true;
 }
 
+static bool bucket_sample(tt_graph *g, int which)
+{
+	(void)g, (void)which;
+	return false; /* all of its kinds talk: tests/test_comm.c */
+}
+
 const tt_op tt_op_exchange = {
 	.name = "exchange", .doc = "a conversion on one rank: gather, scatter or sum over the ranks of mesh axes, or a slice or padding without talk",
-	.cls = TT_CLASS_META, .nin = 1, .nout = 1, .outs = (const char *const[]){ "exchange" }, .attr_size = sizeof(tt_attr_exchange),
+	.cls = TT_CLASS_META, .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .outs = (const char *const[]){ "exchange" }, .attr_size = sizeof(tt_attr_exchange),
 	.attrs = (const tt_attr[]){ { "kind", TT_ATTR_INT, offsetof(tt_attr_exchange, kind) }, { "axis", TT_ATTR_STR, offsetof(tt_attr_exchange, axis) },
 				    { "name", TT_ATTR_STR, offsetof(tt_attr_exchange, name) },
 				    { "axes", TT_ATTR_INT, offsetof(tt_attr_exchange, axes) }, { "members", TT_ATTR_INT, offsetof(tt_attr_exchange, members) },
@@ -75,4 +140,17 @@ const tt_op tt_op_exchange = {
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
 				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) }, TT_ATTRS_END },
 	.infer = exchange_infer, .spmd = exchange_spmd, .scratch = exchange_scratch, .sample = exchange_sample,
+};
+
+const tt_op tt_op_exchange_bucket = {
+	.name = "exchange_bucket", .doc = "several gathers, scatters or sums over the same ranks as one exchange",
+	.cls = TT_CLASS_META, .flags = TT_OP_INPLACE, .nin = 1, .nin_max = -1, .nout = -1, .outs = (const char *const[]){ "exchange" },
+	.attr_size = sizeof(tt_attr_bucket),
+	.attrs = (const tt_attr[]){ { "kind", TT_ATTR_INT, offsetof(tt_attr_bucket, kind) }, { "axis", TT_ATTR_STR, offsetof(tt_attr_bucket, axis) },
+				    { "name", TT_ATTR_STR, offsetof(tt_attr_bucket, name) }, { "axes", TT_ATTR_INT, offsetof(tt_attr_bucket, axes) },
+				    { "members", TT_ATTR_INT, offsetof(tt_attr_bucket, members) }, { "index", TT_ATTR_INT, offsetof(tt_attr_bucket, index) },
+				    { "dim", TT_ATTR_INTS, offsetof(tt_attr_bucket, dim) }, { "ndim", TT_ATTR_INTS, offsetof(tt_attr_bucket, ndim) },
+				    { "edges", TT_ATTR_INTS, offsetof(tt_attr_bucket, edges) }, { "dims", TT_ATTR_INTS, offsetof(tt_attr_bucket, dims) },
+				    { "tree", TT_ATTR_BOOL, offsetof(tt_attr_bucket, tree) }, TT_ATTRS_END },
+	.infer = bucket_infer, .spmd = exchange_spmd, .scratch = bucket_scratch, .sample = bucket_sample,
 };

@@ -54,6 +54,9 @@ tt_v tt_sgd(tt_graph *g, tt_v p, tt_v mom, tt_v grad, tt_v coef, tt_v hyper, con
 tt_v tt_fill_normal(tt_graph *g, tt_v state, const tt_attr_init *a);
 tt_v tt_fill_const(tt_graph *g, tt_v state, double value);
 
+/* Whether pieces of a weight in format `f` can be gathered as they lie. */
+bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt);
+
 /* The 8 K segments of a contraction over `dim` (DESIGN 12), in elements, dealt in its units and groups. */
 void tt_segments_deal(const tt_dim *dim, int64_t edges[9]);
 /* What of each segment lies in a piece, counted from its start; in `a`. No segments: none. */

@@ -20,7 +20,7 @@ tt_status tt_pass_eval(const tt_graph *g, tt_arena *a, tt_graph **out)
 }
 
 /* How often each value is used as an input, as a state's next version or as an output. */
-static int32_t *count_uses(const tt_graph *g, tt_arena *a)
+int32_t *tt_count_uses(const tt_graph *g, tt_arena *a)
 {
 	int32_t *uses = TT_NEWN(a, int32_t, g->nvalues);
 	for (int64_t i = 0; i < g->nnodes; i++)
@@ -37,7 +37,7 @@ static int32_t *count_uses(const tt_graph *g, tt_arena *a)
 
 tt_status tt_pass_fold_rounds(const tt_graph *g, tt_arena *a, tt_graph **out)
 {
-	int32_t *uses = count_uses(g, a);
+	int32_t *uses = tt_count_uses(g, a);
 	const tt_node **folded = TT_NEWN(a, const tt_node *, g->nnodes); /* [index of a product] the round it takes in */
 	bool *gone = TT_NEWN(a, bool, g->nnodes);
 	for (int64_t i = 0; i < g->nnodes; i++) {
@@ -142,6 +142,7 @@ static tt_graph *drop_unread(const tt_graph *g, tt_arena *a)
 			else
 				c.map[v] = tt_state_new(c.to, s->name, s->region, x->dtype, x->ndim, x->dim, s->trainable);
 			tt_value_set_layout(c.to, c.map[v], x->layout);
+			c.to->states[c.to->values[c.map[v]].state].within = c.map[s->within]; /* which comes before it */
 			continue;
 		}
 		c.map[v] = tt_input(c.to, x->name, x->dtype, x->gdtype, x->ndim, x->dim);

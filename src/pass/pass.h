@@ -1,6 +1,6 @@
 /* pass: rewritings of the graph. Each reads a const graph, returns a new verified one, and changes no bit of any result.
  *
- * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise ->
+ * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise -> exchanges ->
  * fold_rounds -> formats -> fuse (these three `fast`) -> exec.
  */
 #ifndef TT_PASS_H
@@ -44,6 +44,14 @@ tt_status tt_pass_partition(const tt_graph *g, const tt_plan *plan, tt_arena *a,
 
 /* The graph of the rank at `coord`: local dims and attributes, conversions as exchanges; no mesh, as any graph of one rank. */
 tt_status tt_pass_localise(const tt_graph *g, const int *coord, tt_arena *a, tt_graph **out) TT_CHECKED;
+
+/* Gathers, scatters and sums of one rank's graph without repetition (exchanges.c). Right after localise, of graphs for training and for validation. */
+typedef enum tt_gathered {
+	TT_GATHERED_BY_LAYER, /* B gathers parameters of layers again, others it finds */
+	TT_GATHERED_AGAIN,    /* B gathers every parameter again                        */
+	TT_GATHERED_KEPT,     /* B finds what F gathered                                */
+} tt_gathered;
+tt_status tt_pass_exchanges(const tt_graph *g, tt_gathered mode, tt_arena *a, tt_graph **out) TT_CHECKED;
 
 /* What B finds kept by F, and what it makes again (recompute.c). Layers are told by scope path ("model.layers.3"); what is made outside of layers,
  * and their inputs, are always kept. */
@@ -89,5 +97,12 @@ const char *tt_fuse_pattern(int i, const char **doc); /* name of pattern i, NULL
 
 /* Forward graph to its own program: every node of F and B moves to EVAL; roots are dropped. */
 tt_status tt_pass_eval(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;
+
+/* ---- for passes -------------------------------------------------------------------------------------------------------------------- */
+
+/* How often each value is used as an input, as a state's next version, as an output or a root: [g->nvalues], in `a`. */
+int32_t *tt_count_uses(const tt_graph *g, tt_arena *a);
+/* Length of a scope path or a name up to its first component that is a number ("model.layers.3"); 0: there is none. */
+size_t tt_layer_path(const char *scope);
 
 #endif

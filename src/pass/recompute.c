@@ -70,7 +70,7 @@ static double cost_of(const tt_graph *g, const tt_node *n)
 /* ---- layers, and what is kept in every mode ---------------------------------------------------------------------------------------------- */
 
 /* Length of a scope path up to its first component that is a number; 0: there is none. */
-static size_t layer_path(const char *scope)
+size_t tt_layer_path(const char *scope)
 {
 	for (const char *s = scope; *s;) {
 		size_t n = strcspn(s, ".");
@@ -90,7 +90,7 @@ static void find_layers(plan *p, tt_arena *a)
 		p->layer[i] = -1;
 		if (n->seg != TT_SEG_F)
 			continue;
-		size_t len = layer_path(n->scope);
+		size_t len = tt_layer_path(n->scope);
 		if (len && (len != last_n || memcmp(n->scope, last, len) != 0)) {
 			layer l = { .begin = i };
 			TT_PUSH(a, p->layers, p->nlayers, p->cap_layers, l);

@@ -285,6 +285,8 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 			tt_config_at(a, cfg, "training.residual_dtype", "training.mixed_precision_param"));
 	o.loss_chunks = (int)cfg->training.loss_chunks;
 	TT_TRY(recompute_options(a, cfg, o.model.num_hidden_layers, &o.recompute));
+	static const tt_gathered gathered[] = { [TT_RESHARD_DEFAULT] = TT_GATHERED_BY_LAYER, [TT_RESHARD_ALWAYS] = TT_GATHERED_AGAIN, [TT_RESHARD_NEVER] = TT_GATHERED_KEPT };
+	o.gathered = gathered[cfg->parallelism.fsdp_reshard_after_forward];
 	tt_group *groups = TT_NEWN(a, tt_group, cfg->optimizer.param_groups.n);
 	for (int i = 0; i < cfg->optimizer.param_groups.n; i++) {
 		const tt_param_group *p = &cfg->optimizer.param_groups.items[i];

@@ -56,6 +56,7 @@ typedef struct tt_run_options {
 	tt_dtype compute;      /* f32, bf16; f64: everything in double */
 	int loss_chunks;
 	tt_recompute recompute;
+	tt_gathered gathered;  /* what B finds of the parameters that F gathered */
 	int64_t tokens_per_microbatch; /* whole rows */
 	int64_t eval_tokens;   /* tokens of a validation cell at most; 0: as a microbatch */
 	bool output_logits;    /* of validation and tt_trainer_forward */

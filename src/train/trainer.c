@@ -222,7 +222,13 @@ tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const vo
 static tt_status localise(tt_trainer *t, tt_graph *g, tt_graph **out)
 {
 	*out = g;
-	return many_ranks(t) ? tt_pass_localise(g, t->coord, t->arena, out) : TT_OK;
+	if (!many_ranks(t))
+		return TT_OK;
+	TT_TRY(tt_pass_localise(g, t->coord, t->arena, &g));
+	dump_after(t, "localise", g);
+	TT_TRY(tt_pass_exchanges(g, t->o.gathered, t->arena, out));
+	dump_after(t, "exchanges", *out);
+	return TT_OK;
 }
 
 static tt_status build(tt_trainer *t, tt_graph **init)
