@@ -124,10 +124,48 @@ static void pack_task(void *ctx, int64_t task, int lane)
 		(g->dto == TT_BF16 ? panel_f32_bf16 : panel_f32_f32)(g, panel, c0, c1);
 }
 
+/* ---- from TT_PACK_FWD to TT_PACK_DX: of a gathered weight, of which there is no plain form ------------------------------------------ */
+
+typedef struct turn_job { const tt_arg *w; void *to; } turn_job;
+
+/* Lines o0 .. o0+63 of the weight, in squares of 64: [k/2][64 o][2] or [k][64 o] to lines, and from there to [o/2][64 k][2] or [o][64 k]. */
+static void turn_task(void *ctx, int64_t task, int lane)
+{
+	(void)lane;
+	const turn_job *g = ctx;
+	bool half = g->w->dtype == TT_BF16;
+	int64_t pair = half ? 2 : 1, o = g->w->n[0], k = g->w->n[1], o0 = task * WIDE, no = TT_MIN((int64_t)WIDE, o - o0);
+	for (int64_t k0 = 0; k0 < k; k0 += WIDE) {
+		int64_t nk = TT_MIN((int64_t)WIDE, k - k0), n = tt_ceil_div(nk, pair);
+		const uint32_t *s = (const uint32_t *)g->w->p + (o0 * tt_round_up(k, pair) + k0 * WIDE) / pair;
+		uint32_t *d = (uint32_t *)g->to + (k0 * tt_round_up(o, pair) + o0 * WIDE) / pair, line[WIDE][WIDE + PAD];
+		if (nk < WIDE)
+			memset(line, 0, sizeof line);
+		for (int64_t c = 0; c < n; c++)
+			for (int64_t i = 0; i < WIDE; i++)
+				line[i][c] = s[c * WIDE + i];
+		for (int64_t i = 0; i < no; i += pair) {
+			if (!half) {
+				memcpy(d + i * WIDE, line[i], sizeof *d * WIDE);
+				continue;
+			}
+			const uint16_t *a = (const uint16_t *)(const void *)line[i], *b = (const uint16_t *)(const void *)line[i + 1];
+			for (int64_t c = 0; c < WIDE; c++)
+				d[i / 2 * WIDE + c] = a[c] | (uint32_t)b[c] << 16;
+		}
+	}
+}
+
 static void pack(const tt_call *c)
 {
 	const tt_attr_pack *at = c->attr;
 	const tt_arg *w = &c->in[0];
+	if (w->format == TT_PACK_FWD && at->format == TT_PACK_DX) {
+		TT_ASSERT(w->dtype == at->dtype && w->dtype != TT_F64, "pack turns no %s into %s", tt_dtype_name(w->dtype), tt_dtype_name(at->dtype));
+		turn_job t = {w, c->out[0].p};
+		tt_pool_run(c->env->pool, tt_ceil_div(w->n[0], WIDE), turn_task, &t);
+		return;
+	}
 	TT_ASSERT(w->format == TT_PLAIN && at->format != TT_PLAIN, "pack goes from plain to packed, not %d to %d", (int)w->format,
 		  (int)at->format);
 	TT_ASSERT((w->dtype == TT_F64) == (at->dtype == TT_F64), "pack does not cast %s to %s", tt_dtype_name(w->dtype),

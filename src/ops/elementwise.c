@@ -186,6 +186,10 @@ static bool pack_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, 
 	out[0].dtype = a->dtype;
 	out[0].gdtype = in[0]->gdtype;
 	out[0].format = (tt_format)a->format;
+	if (in[0]->format != TT_PLAIN && (in[0]->format != TT_PACK_FWD || a->format != TT_PACK_DX || a->dtype != in[0]->dtype || a->dtype == TT_F64)) {
+		tt_graph_fail(g, "pack: %s is %s already", in[0]->name, tt_format_name(in[0]->format));
+		return false;
+	}
 	return tt_infer_val(g, op, in[0]);
 }
 
@@ -197,9 +201,10 @@ tt_v tt_pack(tt_graph *g, tt_v x, tt_dtype to, tt_format f, const char *role)
 
 static bool pack_sample(tt_graph *g, int which)
 {
-	if (which > 1 || g->f64)
+	if (which > 2 || g->f64)
 		return false;
-	tt_pack(g, tt_sample_xy(g, "w", sample_val(g), dim(TT_FFN, 70, 1), dim(TT_D, 9, 1)), sample_val(g), which ? TT_PACK_DX : TT_PACK_FWD, NULL);
+	tt_v w = tt_sample_xy(g, "w", sample_val(g), dim(TT_FFN, 70, 1), dim(TT_D, 9, 1));
+	tt_pack(g, which == 2 ? tt_pack(g, w, sample_val(g), TT_PACK_FWD, "fwd") : w, sample_val(g), which ? TT_PACK_DX : TT_PACK_FWD, NULL);
 	return true;
 }
 

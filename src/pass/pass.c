@@ -107,23 +107,60 @@ static tt_v packed(tt_copy *c, tt_v w, tt_format f, const tt_graph *made)
 	return p;
 }
 
-/* The packed form of a weight that was gathered from its shards, for one node. */
-static tt_v packed_here(tt_copy *c, const tt_node *n, tt_v w, tt_format f)
+static tt_v gather_packed(tt_copy *c, const tt_node *n, tt_v w, tt_format f, const tt_graph *made);
+
+/* What node `n` is given for `w`, gathered from shards, in format `f`: what is there already; else turned from the forward pack that is there; else pieces
+ * packed in PREP and gathered as they lie; else packed from the plain whole. */
+static tt_v packed_here(tt_copy *c, const tt_node *n, tt_v w, tt_format f, const tt_graph *made)
 {
 	tt_graph *g = c->to;
+	const char *base = g->values[w].name;
+	tt_dtype dt = g->values[w].dtype;
+	const char *name = tt_arena_printf(g->arena, "%s:%s", base, f == TT_PACK_FWD ? "fwd" : "dx");
+	tt_v there = tt_value_find(g, name), fwd = f == TT_PACK_DX ? tt_value_find(g, tt_arena_printf(g->arena, "%s:fwd", base)) : 0;
+	tt_segment seg = n->seg, from = g->nodes[g->values[w].def].seg;
+	if (there && (g->nodes[g->values[there].def].seg == seg || (from == TT_SEG_F && seg == TT_SEG_B)))
+		return there;
+	tt_segment fwd_seg = fwd ? g->nodes[g->values[fwd].def].seg : TT_NSEGS;
+	bool kept = fwd_seg == seg || (fwd_seg == TT_SEG_F && seg == TT_SEG_B);
+	tt_v p = kept ? 0 : gather_packed(c, n, w, f, made);
+	if (p || g->status)
+		return p;
+	g->seg = seg;
+	g->group = n->group;
+	g->scope[0] = 0;
+	return tt_pack(g, kept ? fwd : w, dt, f, tt_arena_printf(g->arena, "=%s", name));
+}
+
+/* 0: its pieces do not begin where panels do, or PREP does not pack them. */
+static tt_v gather_packed(tt_copy *c, const tt_node *n, tt_v w, tt_format f, const tt_graph *made)
+{
+	tt_graph *g = c->to;
+	const tt_node *d = &g->nodes[g->values[w].def];
+	if (d->op != &tt_op_exchange || g->values[w].ndim != 2 || !tt_exchange_packs(d->attr, f, g->values[w].dtype))
+		return 0;
+	const tt_attr_exchange *attr = d->attr;
+	tt_v piece = d->in[0];
+	tt_v p = g->values[piece].state >= 0 ? packed(c, piece, f, made) : g->values[piece].def >= 0 ? gather_packed(c, n, piece, f, made) : 0;
+	if (!p || g->values[p].format != f)
+		return 0;
 	g->seg = n->seg;
 	g->group = n->group;
 	g->scope[0] = 0;
-	return tt_pack(g, w, g->values[w].dtype, f, tt_arena_printf(g->arena, "=%s:%s", g->values[w].name, f == TT_PACK_FWD ? "fwd" : "dx"));
+	return tt_node_add(g, &tt_op_exchange, attr, 1, &p, tt_arena_printf(g->arena, "=%s:%s", g->values[w].name, f == TT_PACK_FWD ? "fwd" : "dx"));
 }
 
-/* A second copy without the derived states that nothing reads, nor the nodes that make them. */
+static bool gather_of(const tt_node *n) { return n->op == &tt_op_exchange && ((const tt_attr_exchange *)n->attr)->kind == TT_EX_GATHER; }
+
+/* A second copy without the derived states and the gathers that nothing reads, nor the nodes that make them. */
 static tt_graph *drop_unread(const tt_graph *g, tt_arena *a)
 {
 	bool *read = TT_NEWN(a, bool, g->nvalues);
-	for (int64_t i = 0; i < g->nnodes; i++)
+	for (int64_t i = 0; i < g->noutputs; i++)
+		read[g->outputs[i]] = true;
+	for (int64_t i = g->nnodes - 1; i >= 0; i--)
 		for (int k = 0; k < g->nodes[i].nin; k++)
-			read[g->nodes[i].in[k]] = true;
+			read[g->nodes[i].in[k]] |= !gather_of(&g->nodes[i]) || read[g->nodes[i].out[0]];
 	bool *dead = TT_NEWN(a, bool, g->nvalues); /* next versions of dead states */
 	tt_copy c = { .from = g, .to = tt_graph_new(a, &g->mesh, g->f64), .map = TT_NEWN(a, tt_v, g->nvalues) };
 	for (tt_v v = 1; v < g->nvalues; v++) {
@@ -150,7 +187,7 @@ static tt_graph *drop_unread(const tt_graph *g, tt_arena *a)
 		tt_value_set_fill(c.to, c.map[v], x->fill);
 	}
 	for (int64_t i = 0; i < g->nnodes; i++)
-		if (!dead[g->nodes[i].out[0]])
+		if (!dead[g->nodes[i].out[0]] && (!gather_of(&g->nodes[i]) || read[g->nodes[i].out[0]]))
 			tt_copy_node(&c, &g->nodes[i]);
 	for (int64_t i = 0; i < g->nstates; i++)
 		if (g->states[i].next && !dead[g->states[i].next])
@@ -179,7 +216,7 @@ tt_status tt_pass_formats(const tt_graph *g, tt_isa isa, int threads, const tt_g
 			tt_format f = ov->format(&kc, k);
 			if (f == TT_PLAIN || !in[k] || in[k]->kind == TT_INPUT)
 				continue;
-			tt_v p = in[k]->state < 0 ? packed_here(&c, n, c.map[n->in[k]], f) : packed(&c, c.map[n->in[k]], f, made);
+			tt_v p = in[k]->state < 0 ? packed_here(&c, n, c.map[n->in[k]], f, made) : packed(&c, c.map[n->in[k]], f, made);
 			TT_TRY(tt_graph_check(c.to));
 			saved[changed++] = n->in[k];
 			saved[changed++] = c.map[n->in[k]];
