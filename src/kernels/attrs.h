@@ -58,14 +58,14 @@ typedef struct tt_attr_exchange {
 	bool tree;         /* terms join as the binary tree over the members, where their number is a power of 2; else in their order */
 } tt_attr_exchange;
 
-/* Several operands of one kind (gather, scatter, reduce) and group in one exchange. */
+/* Several operands of one kind and group in one exchange. */
 typedef struct tt_attr_bucket {
 	int64_t kind;
 	const char *axis, *name; /* of the first */
 	int64_t axes, members, index;
-	tt_ints dim, ndim; /* [n] */
-	tt_ints edges;     /* [n, members + 1]; reduce: none */
-	tt_ints dims;      /* [n, TT_MAX_DIMS] */
+	tt_ints dim, ndim; /* [n]                            */
+	tt_ints edges;     /* [n, members + 1], or none      */
+	tt_ints dims;      /* [n, TT_MAX_DIMS]               */
 	bool tree;
 } tt_attr_bucket;
 enum { TT_BUCKET_JOB = 512 }; /* bytes of scratch for an operand, beside its attributes and blocks */

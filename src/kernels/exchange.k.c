@@ -315,13 +315,37 @@ static void zero(const tt_call *c, const tt_arg *a)
 		memset((char *)a->p + p * a->plane, 0, (size_t)bytes);
 }
 
+static void slice(const tt_call *c, const job *j)
+{
+	const tt_attr_exchange *at = j->at;
+	int64_t d = at->dim;
+	tt_block x = block(c, cut(j->in, d, edge(at, j->in, at->index), edge(at, j->in, at->index + 1)));
+	copy_to(c, cut(j->out, d, 0, j->out->ndim ? j->out->n[d] : 1), &x);
+}
+
+static void pad(const tt_call *c, const job *j)
+{
+	const tt_attr_exchange *at = j->at;
+	int64_t d = at->dim;
+	tt_block x = block(c, cut(j->in, d, 0, j->in->ndim ? j->in->n[d] : 1));
+	if (j->in->p != j->out->p || !tt_block_bytes(&x)) /* in place it is all there is, or nothing */
+		zero(c, j->out);
+	copy_to(c, cut(j->out, d, edge(at, j->out, at->index), edge(at, j->out, at->index + 1)), &x);
+}
+
+static void once(const tt_call *c, const job *j)
+{
+	if (j->at->index) {
+		zero(c, j->out);
+		return;
+	}
+	tt_block x = block(c, whole(j->in));
+	copy_to(c, whole(j->out), &x);
+}
+
 static void exchange_jobs(const tt_call *c, bucket *b, char *aside)
 {
-	const job *j = &b->jobs[0];
-	const tt_attr_exchange *at = j->at;
-	const tt_arg *in = j->in, *out = j->out;
-	int64_t me = at->index, d = at->dim;
-	switch ((tt_exchange_kind)at->kind) {
+	switch ((tt_exchange_kind)b->jobs[0].at->kind) {
 	case TT_EX_GATHER:
 		gather(c, b);
 		return;
@@ -332,25 +356,17 @@ static void exchange_jobs(const tt_call *c, bucket *b, char *aside)
 	case TT_EX_MAX:
 		reduce(c, b, aside);
 		return;
-	case TT_EX_SLICE: {
-		tt_block x = block(c, cut(in, d, edge(at, in, me), edge(at, in, me + 1)));
-		copy_to(c, cut(out, d, 0, out->ndim ? out->n[d] : 1), &x);
+	case TT_EX_SLICE:
+		for (int p = 0; p < b->n; p++)
+			slice(c, &b->jobs[p]);
 		return;
-	}
-	case TT_EX_PAD: {
-		tt_block x = block(c, cut(in, d, 0, in->ndim ? in->n[d] : 1));
-		if (in->p != out->p || !tt_block_bytes(&x)) /* in place it is all there is, or nothing */
-			zero(c, out);
-		copy_to(c, cut(out, d, edge(at, out, me), edge(at, out, me + 1)), &x);
+	case TT_EX_PAD:
+		for (int p = 0; p < b->n; p++)
+			pad(c, &b->jobs[p]);
 		return;
-	}
 	case TT_EX_ONCE:
-		if (me == 0) {
-			tt_block x = block(c, whole(in));
-			copy_to(c, whole(out), &x);
-		} else {
-			zero(c, out);
-		}
+		for (int p = 0; p < b->n; p++)
+			once(c, &b->jobs[p]);
 		return;
 	}
 }

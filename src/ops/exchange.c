@@ -59,8 +59,7 @@ static bool bucket_infer(tt_graph *g, const tt_op *op, const void *attr, int nin
 {
 	const tt_attr_bucket *a = attr;
 	(void)op;
-	bool talks = a->kind == TT_EX_GATHER || a->kind == TT_EX_SCATTER || a->kind == TT_EX_REDUCE;
-	if (nin != nout || a->dim.n != nin || a->ndim.n != nin || a->dims.n != nin * TT_MAX_DIMS || (a->edges.n && a->edges.n != nin * (a->members + 1)) || !talks) {
+	if (nin != nout || a->dim.n != nin || a->ndim.n != nin || a->dims.n != nin * TT_MAX_DIMS || (a->edges.n && a->edges.n != nin * (a->members + 1))) {
 		tt_graph_fail(g, "exchange_bucket: %d operands, %d results, the attributes speak of %lld of kind %lld", nin, nout, (long long)a->dim.n,
 			      (long long)a->kind);
 		return false;
@@ -126,8 +125,14 @@ static bool exchange_sample(tt_graph *g, int which)
 
 static bool bucket_sample(tt_graph *g, int which)
 {
-	(void)g, (void)which;
-	return false; /* all of its kinds talk: tests/test_comm.c */
+	static const int64_t edges[] = { 0, 2, 5, 0, 1, 3 }, two[] = { 2, 2 }, zeros[] = { 0, 0 }, dims[] = { 3, 4, 0, 0, 2, 4, 0, 0 };
+	if (which > 0)
+		return false;
+	tt_attr_bucket a = { .kind = TT_EX_SLICE, .axis = "tp", .name = "x", .axes = 1, .members = 2, .index = 1, .dim = { 2, zeros }, .ndim = { 2, two },
+			     .edges = { 6, edges }, .dims = { 8, dims } };
+	tt_v in[] = { tt_sample_xy(g, "x", sample_val(g), dim(TT_FFN, 5, 1), dim(TT_D, 4, 1)), tt_sample_xy(g, "y", sample_val(g), dim(TT_FFN, 3, 1), dim(TT_D, 4, 1)) };
+	tt_node_add_n(g, &tt_op_exchange_bucket, &a, 2, in, 2, NULL);
+	return true;
 }
 
 const tt_op tt_op_exchange = {
