@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 /* Texts longer than this are cut; a trail that is full keeps its beginning, which is where the detector is. */
-enum { TEXT_BYTES = 2048, TRAIL_BYTES = 1024 };
+enum { TEXT_BYTES = 4096, TRAIL_BYTES = 1024 };
 
 static _Thread_local struct {
 	char text[TEXT_BYTES];

@@ -39,12 +39,23 @@ typedef struct tt_strings {
 		int n;                                                                                                 \
 	} k;
 
+/* Entries of arrays of tables begin with where they stand: "f.toml:3:1", or the flag. */
+
 /* An entry of [[optimizer.param_groups]]. */
 typedef struct tt_param_group {
+	const char *where;
 #define TT_KEYS_PARAM_GROUP
 #include "config/keys.def"
 #undef TT_KEYS_PARAM_GROUP
 } tt_param_group;
+
+/* An entry of [[parallelism.layouts]]. */
+typedef struct tt_layout_entry {
+	const char *where;
+#define TT_KEYS_LAYOUT
+#include "config/keys.def"
+#undef TT_KEYS_LAYOUT
+} tt_layout_entry;
 
 typedef struct tt_config {
 #define TT_KEYS_CONFIG

@@ -49,6 +49,13 @@ static const tt_key param_group_keys[] = {
 #undef TT_KEYS_PARAM_GROUP
 };
 #undef AT
+#define AT(sec, k) offsetof(tt_layout_entry, k)
+static const tt_key layout_keys[] = {
+#define TT_KEYS_LAYOUT
+#include "config/keys.def"
+#undef TT_KEYS_LAYOUT
+};
+#undef AT
 #define AT(sec, k) offsetof(tt_config, sec.k)
 const tt_key tt_keys[] = {
 #define TT_KEYS_CONFIG
@@ -232,8 +239,11 @@ bool tt_key_same(const tt_key *k, const void *x, const void *y)
 
 static void print_words(tt_buf *b, const tt_choices *c)
 {
+	int n = 0; /* the empty word is the default of what may not be left out */
 	for (int i = 0; i < c->n; i++) {
-		tt_buf_str(b, i == 0 ? "" : ", ");
+		if (!c->words[i][0])
+			continue;
+		tt_buf_str(b, n++ == 0 ? "" : ", ");
 		print_string(b, c->words[i]);
 	}
 }
@@ -470,6 +480,8 @@ static tt_status set_strings(const place *p, const tt_key *k, void *base, const 
 
 static tt_status set_entry(const place *p, const tt_key *k, void *entry, const tt_toml_node *table)
 {
+	const char *where = tt_arena_strdup(p->arena, p->where);
+	memcpy(entry, &where, sizeof where); /* every entry begins with it */
 	for (int j = 0; j < k->sub_n; j++)
 		tt_key_set_default(&k->sub[j], entry);
 	for (const tt_toml_node *c = table->as.list.first; c != NULL; c = c->next) {
@@ -502,9 +514,8 @@ static tt_status set_tables(const place *p, const tt_key *k, void *base, const t
 	for (const tt_toml_node *c = v->as.list.first; c != NULL; c = c->next) {
 		place inner = *p;
 		inner.label = tt_arena_printf(p->arena, "%s[%d]", p->label, list.n);
-		/* Entries of a file stand on lines of their own; a flag's value is one text. */
-		if (strncmp(p->where, "--", 2) != 0)
-			inner.where = tt_toml_where(p->arena, c);
+		/* Entries of a file stand on lines of their own; of a flag, which is one text, they are told by number. */
+		inner.where = strncmp(p->where, "--", 2) != 0 ? tt_toml_where(p->arena, c) : tt_arena_printf(p->arena, "--%s", inner.label);
 		if (c->kind != TT_TOML_TABLE)
 			return fail_type(&inner, "a table", c);
 		TT_TRY(set_entry(&inner, k, (char *)list.items + (size_t)list.n * k->sub_size, c));

@@ -160,6 +160,7 @@ static const effect_rule EFFECTS[] = {
 	{"parallelism.enable_sequence_parallel", no_tensor_parallel, "parallelism.tensor_parallel_degree is 1"},
 	{"parallelism.fsdp_reshard_after_forward", always, "gathered parameters live as long as activation_checkpoint.mode says"},
 	{"comm.*", one_rank, "there is one rank"},
+	{"parallelism.layouts", one_rank, "there is one rank"},
 };
 
 /* ---- keys that contradict ------------------------------------------------------------------------------------------- */
@@ -233,6 +234,21 @@ static tt_status check_groups(tt_arena *a, const tt_config *c)
 	return TT_OK;
 }
 
+static tt_status check_layouts(const tt_config *c)
+{
+	for (int i = 0; i < c->parallelism.layouts.n; i++) {
+		const tt_layout_entry *e = &c->parallelism.layouts.items[i];
+		const char *missing = !e->place ? "place: \"store\", \"param\", \"make\" or \"use\"" : !e->value[0] ? "value: a pattern of names" : !e->axis ? "axis: of the mesh, \"tp\"" :
+				      !e->type ? "type: \"R\", \"I\", \"P\" or \"S(0)\"" : NULL;
+		if (missing)
+			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts[%d] lacks its %s", e->where, i, missing);
+		if (e->by[0] && e->place != TT_CFG_PLACE_USE)
+			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts[%d].by = \"%s\" is of place \"use\" alone, this is \"%s\"", e->where, i, e->by,
+				tt_cfg_place_word(e->place));
+	}
+	return TT_OK;
+}
+
 static tt_status check_validation(tt_arena *a, const tt_config *c)
 {
 	if (c->validation.enable && c->validation.paths.n == 0 && c->validation.fraction == 0)
@@ -249,6 +265,7 @@ tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, c
 	TT_TRY(check_groups(a, cfg));
 	TT_TRY(check_folder(a, cfg));
 	TT_TRY(check_validation(a, cfg));
+	TT_TRY(check_layouts(cfg));
 	tt_config *defaults = TT_NEW(a, tt_config);
 	for (int i = 0; i < tt_keys_n; i++) {
 		const char *key = tt_keys[i].full;

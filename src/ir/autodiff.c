@@ -12,6 +12,8 @@
  */
 #include "ir/ir.h"
 
+#include <stdio.h>
+
 #include "ir/internal.h"
 
 typedef struct term {
@@ -100,6 +102,26 @@ static tt_v take_sum(walk *w, tt_v v, bool acc, int64_t *consumer)
 	return sum;
 }
 
+static void reject_gradient(walk *w, tt_v v, tt_v grad, int axis, tt_axis_type want, bool has)
+{
+	tt_graph *g = w->g;
+	tt_rejection r = { .value = v, .axis = axis, .has = g->values[v].layout.ax[axis], .makes = g->values[grad].name };
+	tt_buf b = { 0 };
+	if (has) {
+		tt_buf_str(&b, "so its gradient needs ");
+		tt_axis_type_print(want, &b);
+		tt_buf_printf(&b, ", and %s has ", g->values[grad].name);
+		tt_axis_type_print(g->values[grad].layout.ax[axis], &b);
+		tt_buf_str(&b, ": declare the conversion where it is used");
+	} else {
+		tt_buf_printf(&b, "and can have no gradient (%s): a maximum is taken before anything follows from it", g->values[grad].name);
+	}
+	snprintf(r.why, sizeof r.why, "%s", b.s);
+	tt_buf_fini(&b);
+	g->reversing = v;
+	tt_reject(g, &r);
+}
+
 /* The cotangent must have the dual type on every axis. */
 static bool check_dual(walk *w, tt_v v, tt_v grad)
 {
@@ -114,20 +136,7 @@ static bool check_dual(walk *w, tt_v v, tt_v grad)
 		tt_axis_type got = g->values[grad].layout.ax[i];
 		if (has && got.type == want.type && (want.type != TT_S || got.dim == want.dim))
 			continue;
-		tt_buf b = { 0 };
-		tt_axis_type_print(g->values[v].layout.ax[i], &b);
-		tt_buf_str(&b, " on axis ");
-		tt_buf_str(&b, g->mesh.ax[i].name);
-		if (has) {
-			tt_buf_str(&b, ", so its gradient needs ");
-			tt_axis_type_print(want, &b);
-			tt_buf_str(&b, ", has ");
-			tt_axis_type_print(got, &b);
-		} else {
-			tt_buf_str(&b, " and can have no gradient");
-		}
-		tt_graph_fail(g, "%s: is %s (%s): declare the conversion where it is used", g->values[v].name, b.s, g->values[grad].name);
-		tt_buf_fini(&b);
+		reject_gradient(w, v, grad, i, want, has);
 		return false;
 	}
 	return true;
@@ -138,6 +147,7 @@ static tt_v cotangent(walk *w, tt_v v)
 {
 	tt_graph *g = w->g;
 	int64_t c;
+	g->reversing = v;
 	tt_v acc = take_sum(w, v, true, &c);
 	tt_dtype gdt = g->values[v].gdtype;
 	if (acc && gdt != TT_ACC)
@@ -145,6 +155,7 @@ static tt_v cotangent(walk *w, tt_v v)
 	if (acc) /* first of all, before what arrived rounded */
 		push_term(w, v, acc, -1);
 	tt_v d = take_sum(w, v, gdt == TT_ACC, &c);
+	g->reversing = 0;
 	if (d && check_dual(w, v, d))
 		return d;
 	return 0;
@@ -155,10 +166,12 @@ static void run_vjp(walk *w, const tt_node *n, const tt_v *dout, int64_t index)
 	tt_graph *g = w->g;
 	tt_v din[TT_MAX_IO] = { 0 };
 	tt_vjp v = { .g = g, .node = n, .dout = dout, .din = din };
+	g->reversing = n->out[0];
 	memcpy(g->scope, n->scope, strlen(n->scope) + 1);
 	TT_ASSERT(n->op->vjp, "%s (%s) is on the way of a gradient and has no vjp", n->op->name, g->values[n->out[0]].name);
 	n->op->vjp(&v);
 	g->scope[0] = 0;
+	g->reversing = 0;
 	if (g->status != TT_OK)
 		return;
 	for (int i = 0; i < n->nin; i++)

@@ -379,7 +379,7 @@ static const void *copy_attr(tt_arena *a, const tt_op *op, const void *attr)
 	return c;
 }
 
-bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out, tt_rejection *r)
 {
 	tt_axis_type tin[TT_MAX_IO], tout[TT_MAX_IO];
 	const tt_value *outs[TT_MAX_IO];
@@ -400,11 +400,7 @@ bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const
 		tt_typing t = { .g = g, .op = op, .attr = attr, .axis = &g->mesh.ax[ax], .nin = nin, .nout = nout, .in = in, .out = outs,
 				.tin = tin, .tout = tout, .why = why, .why_cap = sizeof why, .culprit = &culprit };
 		if (!(op->spmd ? op->spmd(&t) : tt_spmd_by_labels(&t))) {
-			tt_buf b = { 0 };
-			tt_axis_type_print(tin[culprit], &b);
-			tt_graph_fail(g, "%s: input %d, %s, on axis %s: has %s, %s", op->name, culprit, in[culprit] ? in[culprit]->name : "(absent)",
-				      g->mesh.ax[ax].name, b.s, why);
-			tt_buf_fini(&b);
+			tt_rejection_fill(&t, ax, r);
 			return false;
 		}
 		for (int i = 0; i < nout; i++)
@@ -452,8 +448,14 @@ static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, co
 		vin[i] = in[i] ? &g->values[in[i]] : NULL;
 	}
 	attr = copy_attr(g->arena, op, attr);
-	if (!tt_node_infer(g, op, attr, nin, vin, nout, vout) || !tt_node_type(g, op, attr, nin, vin, nout, vout))
+	tt_rejection rejection;
+	if (!tt_node_infer(g, op, attr, nin, vin, nout, vout))
 		return 0;
+	if (!tt_node_type(g, op, attr, nin, vin, nout, vout, &rejection)) {
+		rejection.makes = names ? names[0] : output_name(g, op, 0, role);
+		tt_reject(g, &rejection);
+		return 0;
+	}
 	/* Most nodes stand in the scope of the one before. */
 	const char *last = g->nnodes ? g->nodes[g->nnodes - 1].scope : "";
 	tt_node n = { .op = op, .attr = attr, .scope = strcmp(last, g->scope) ? tt_arena_strdup(g->arena, g->scope) : last, .seg = g->seg, .group = g->group, .nin = nin, .nout = nout };
@@ -507,6 +509,8 @@ static const char *copy_name(const tt_copy *c, const char *name)
 tt_copy tt_copy_begin(const tt_graph *from, tt_arena *a)
 {
 	tt_copy c = { .from = from, .to = tt_graph_new(a, &from->mesh, from->f64) };
+	c.to->explain = from->explain;
+	c.to->explain_ctx = from->explain_ctx;
 	c.map = TT_NEWN(a, tt_v, from->nvalues);
 	reserve(c.to, from->nvalues, from->nnodes);
 	for (tt_v v = 1; v < from->nvalues; v++) {

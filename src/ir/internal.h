@@ -24,7 +24,11 @@ static inline const tt_label *tt_label_out(const tt_labels *l, int i) { return &
 
 /* Dims, dtypes (infer) and layouts (type) of a node's outputs, as tt_node_add does them; verify does them again. */
 bool tt_node_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out);
-bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out);
+/* A rejection is written to *r. */
+bool tt_node_type(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out, tt_rejection *r);
+void tt_rejection_fill(const tt_typing *t, int axis, tt_rejection *r);
+/* The sticky error, with all that can be said of it. */
+void tt_reject(tt_graph *g, const tt_rejection *r);
 tt_v tt_value_push(tt_graph *g, const tt_value *v);
 
 #endif

@@ -153,6 +153,25 @@ typedef struct tt_node {
 /* A scalar sum that the reverse walk starts from, with the value (an f32 scalar input) that seeds it. */
 typedef struct tt_root { tt_v value, seed; } tt_root;
 
+/* A typing that a rule rejects: what the text of the error is made of (reject.c). */
+typedef struct tt_change { int input; tt_v value; tt_axis_type to; } tt_change;
+typedef struct tt_fix { int n; tt_change change[2]; } tt_fix; /* inputs of other types, with which the rule accepts */
+enum { TT_MAX_FIXES = 8 };
+typedef struct tt_rejection {
+	const struct tt_op *op; /* whose rule it is; NULL: a gradient is not of its value's dual type */
+	const char *makes;      /* the name that its first output would have */
+	char why[256];          /* what the rule says, after "has X, " */
+	tt_v value;             /* the input to blame */
+	int input, axis;
+	tt_axis_type has;
+	tt_v forward;           /* in backward: the forward value whose gradient is at fault, 0: none */
+	int nfixes;             /* likeliest first */
+	tt_fix fix[TT_MAX_FIXES];
+} tt_rejection;
+struct tt_graph;
+/* Adds lines, each after a newline, to the text of a rejection in `g`. */
+typedef void tt_explain_fn(const struct tt_graph *g, const void *ctx, const tt_rejection *r, tt_buf *b);
+
 typedef struct tt_graph {
 	tt_arena *arena;
 	tt_mesh mesh;
@@ -171,6 +190,10 @@ typedef struct tt_graph {
 	char scope[256];
 	tt_segment seg;
 	int32_t group;
+	tt_v reversing; /* autodiff: the forward value whose gradient is at hand; 0: none */
+	/* Who made the layouts, and can say more about one that is rejected (pass/explain.c); NULL: nobody. Copies of the graph keep it. */
+	tt_explain_fn *explain;
+	const void *explain_ctx;
 	/* sticky error */
 	tt_status status;
 	char *error;
@@ -346,6 +369,10 @@ typedef struct tt_op {
 
 /* Typing by labels (spmd.c). */
 bool tt_spmd_by_labels(const tt_typing *t);
+/* Where the type of v on an axis comes from: the input, state or conversion that has it first, or the node that opened the sum (reject.c). */
+tt_v tt_layout_origin(const tt_graph *g, tt_v v, int axis);
+/* The value that the model wrote down, behind any conversions of it. */
+tt_v tt_value_written(const tt_graph *g, tt_v v);
 
 /* ---- the reverse walk (autodiff.c) -------------------------------------------------------------------------------------- */
 

@@ -35,9 +35,14 @@ static tt_status verify_node(const tt_graph *g, int64_t index, const char *after
 	}
 	tt_graph scratch = *g; /* a rule that fails must not stain the graph under test */
 	scratch.status = TT_OK;
-	if (!tt_node_infer(&scratch, n->op, n->attr, n->nin, in, n->nout, out) ||
-	    !tt_node_type(&scratch, n->op, n->attr, n->nin, in, n->nout, out))
+	tt_rejection rejection;
+	if (!tt_node_infer(&scratch, n->op, n->attr, n->nin, in, n->nout, out))
 		TT_FAIL(TT_ERR_TYPE, "after %s: %s", after, scratch.error);
+	if (!tt_node_type(&scratch, n->op, n->attr, n->nin, in, n->nout, out, &rejection)) {
+		rejection.makes = name;
+		tt_reject(&scratch, &rejection);
+		TT_FAIL(TT_ERR_TYPE, "after %s: %s", after, scratch.error);
+	}
 	for (int i = 0; i < n->nout; i++) {
 		const tt_value *v = &g->values[n->out[i]];
 		if (v->def != index || v->kind != TT_TEMP)

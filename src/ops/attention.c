@@ -202,7 +202,7 @@ static bool attention_typing(const tt_typing *t, bool backward)
 			tt_buf b = { 0 };
 			tt_axis_type_print(want, &b);
 			tt_typing_reject(t, i, "needs %s where q is %s%s", b.s, tokens_split ? "sharded by tokens" : q.type == TT_S ? "sharded by heads" : "of one type",
-					 kv && tokens_split ? " and its sequences are cut (gather K/V)" : "");
+					 kv && tokens_split ? " and its sequences are cut (gather K/V)" : kv && q.type == TT_S ? ", or R where its ranks share one kv head" : "");
 			tt_buf_fini(&b);
 			return false;
 		}

@@ -32,11 +32,45 @@ typedef struct tt_layout_row {
 enum { TT_PLAN_DP_REPLICATE, TT_PLAN_DP_SHARD, TT_PLAN_CP, TT_PLAN_TP, TT_PLAN_TP_REP, TT_PLAN_AXES };
 extern const char *const tt_plan_axes[TT_PLAN_AXES]; /* their names */
 
+/* Rows that a config adds: they stand before the model's. */
+typedef struct tt_layouts {
+	const tt_layout_row *rows; /* [n] */
+	const char *const *where;  /* [n] "f.toml:3:1" */
+	int n;
+} tt_layouts;
+
 typedef struct tt_plan {
 	tt_mesh mesh; /* TT_PLAN_AXES, outermost first */
 	bool sp;
-	const tt_layout_row *rows; /* ends with a NULL value */
+	tt_layouts own;
+	const tt_layout_row *rows; /* the model's; ends with a NULL value */
 } tt_plan;
+
+/* ---- layouts.c: rows by number, own ones first, as text, and by name ---- */
+
+int tt_plan_rows(const tt_plan *plan);
+const tt_layout_row *tt_plan_row(const tt_plan *plan, int i);
+/* "c.toml:3:1", "row 7 of the model's table" */
+const char *tt_plan_where(tt_arena *a, const tt_plan *plan, int i);
+/* Who takes a value: the op's name, and that of the first value it makes. */
+typedef struct tt_taker { const char *op, *makes; } tt_taker;
+/* The first row for a value on axis number ax; -1: there is none, and it stays as it is. `by` NULL: no row with a `by`. */
+int tt_plan_find(const tt_plan *plan, tt_place place, const char *value, const tt_taker *by, int ax);
+/* Words of rows. tt_axis_type_parse: "R", "I", "P", "S(1)"; false: none of them. */
+const char *tt_place_name(tt_place p);
+bool tt_layout_type_parse(const char *s, tt_type *type, int *dim);
+extern const char *const tt_plan_row_axes[]; /* what a row may call an axis; ended by NULL */
+/* A pattern for all values that differ from this one in the number of a layer or of a loss chunk, and no others: "*.self_attn.q". */
+const char *tt_layout_pattern(tt_arena *a, const char *value);
+void tt_layout_row_line(const tt_layout_row *r, tt_buf *b); /* make "*norm.y" on tp as R */
+void tt_layout_row_toml(const tt_layout_row *r, const char *indent, tt_buf *b); /* as a config has it */
+void tt_layout_row_c(const tt_layout_row *r, tt_buf *b);    /* as a model's table has it */
+/* Rows of the config against the graphs that will be partitioned (train, eval): TT_ERR_USAGE where one matches no value, with the nearest names, or
+ * cannot be what it says. *warnings: rows without effect here, in `a`. */
+tt_status tt_plan_check(tt_arena *a, const tt_plan *plan, const tt_graph *const *graphs, int ngraphs, const char *const **warnings, int *nwarnings) TT_CHECKED;
+/* The table: every row, where it is from, what it matches in the model's graph, and, with the typed graph (NULL: none), each value's layout and the
+ * conversions, layers that are alike written once. */
+tt_status tt_plan_layouts_print(const tt_plan *plan, const tt_graph *model, const tt_graph *typed, tt_buf *b) TT_CHECKED;
 
 /* The typed graph: a graph of global shapes on `plan->mesh`, where values lie as the rows say, with the conversions they ask for and no others.
  * The same on every rank. */

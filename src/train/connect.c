@@ -245,23 +245,6 @@ static tt_status record_options(const tt_config *cfg, const char *settings, tt_h
 	return TT_OK;
 }
 
-static tt_status mesh_options(tt_arena *a, const tt_config *cfg, tt_run_mesh *out)
-{
-	int64_t ranks = cfg->hardware.ranks, replicate = cfg->parallelism.data_parallel_replicate_degree, shard = cfg->parallelism.data_parallel_shard_degree;
-	int64_t cp = cfg->parallelism.context_parallel_degree, tp = cfg->parallelism.tensor_parallel_degree, others = replicate * cp * tp;
-	if (shard < 0)
-		shard = TT_MAX(ranks / others, (int64_t)1);
-	if (others * shard != ranks)
-		TT_FAIL(TT_ERR_USAGE, "%sa mesh of data_parallel_replicate_degree %lld x data_parallel_shard_degree %lld x context_parallel_degree %lld x tensor_parallel_degree "
-				      "%lld has %lld ranks, hardware.ranks is %lld (--ranks=%lld)", tt_config_at(a, cfg, "hardware.ranks", "parallelism.tensor_parallel_degree"),
-			(long long)replicate, (long long)shard, (long long)cp, (long long)tp, (long long)(others * shard), (long long)ranks, (long long)(others * shard));
-	*out = (tt_run_mesh){ .size = { (int)replicate, (int)shard, (int)cp, (int)tp }, .sp = cfg->parallelism.enable_sequence_parallel && tp > 1 };
-	if (ranks > 1 && (cfg->debug.record_hashes.n || cfg->metrics.norm_groups.n))
-		TT_FAIL(TT_ERR_USAGE, "%sdebug.record_hashes and metrics.norm_groups are of one rank in this version (hardware.ranks = %lld)",
-			tt_config_at(a, cfg, "hardware.ranks", "debug.record_hashes"), (long long)ranks);
-	return TT_OK;
-}
-
 tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_options *out)
 {
 	tt_run_options o = { 0 };
@@ -315,7 +298,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 		TT_FAIL(TT_ERR_USAGE, "%straining.dtype = \"float64\" has no exact numerics (debug.numerics = \"fast\")",
 			tt_config_at(a, cfg, "training.dtype", "debug.numerics"));
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.exec.isa));
-	TT_TRY(mesh_options(a, cfg, &o.mesh));
+	TT_TRY(tt_mesh_options(a, cfg, &o));
 	int ranks = (int)cfg->hardware.ranks;
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : TT_MAX(tt_machine_threads() / ranks, 1);
 	if (ranks > tt_machine_threads())

@@ -8,6 +8,11 @@
 
 const char *tt_decay_name(tt_decay d); /* the config's word */
 
+/* ---- mesh.c --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Degrees and layouts of [parallelism]; warnings are added to out->warnings. out->model and out->data are there already. */
+tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *out) TT_CHECKED;
+
 /* The model that a config names, its keys over the flavor or config.json. */
 tt_status tt_model_from_config(tt_arena *a, const tt_config *cfg, tt_llama_config *out) TT_CHECKED;
 

@@ -47,11 +47,15 @@ typedef struct tt_run_mesh {
 	bool led;         /* rank 0's trainer leads: what is asked of it is done by all; the others are in tt_trainer_follow */
 } tt_run_mesh;
 
+struct tt_run_options;
+/* The mesh and the table of layouts of a run. */
+void tt_run_plan(const struct tt_run_options *o, tt_plan *out);
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
 const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
 
 typedef struct tt_run_options {
 	tt_run_mesh mesh;      /* all zero: one rank */
+	tt_layouts layouts;    /* rows before the model's */
 	tt_llama_config model;
 	tt_dtype compute;      /* f32, bf16; f64: everything in double */
 	int loss_chunks;

@@ -134,34 +134,6 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
-/* Degrees of tensor parallelism up to 64 that a model can have, in words. */
-static const char *tp_degrees(tt_arena *a, int64_t heads, int64_t kv)
-{
-	tt_buf b = { 0 };
-	for (int k = 1; k <= 64; k++)
-		if (kv % k == 0 || (k % kv == 0 && heads % k == 0))
-			tt_buf_printf(&b, "%s%d", b.n ? ", " : "", k);
-	const char *s = tt_arena_strdup(a, b.s);
-	tt_buf_fini(&b);
-	return s;
-}
-
-const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size)
-{
-	int tp = size[TT_TP], cp = size[TT_CP];
-	int64_t heads = m->num_attention_heads, kv = m->num_key_value_heads;
-	if (kv % tp && (tp % kv || heads % tp))
-		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d does not deal %lld heads with %lld kv heads in whole groups (%s would)", tp,
-				       (long long)heads, (long long)kv, tp_degrees(a, heads, kv));
-	if (m->vocab_size < tp || m->intermediate_size < tp)
-		return tt_arena_printf(a, "parallelism.tensor_parallel_degree = %d is more than there are ids (%lld) or hidden units (%lld)", tp, (long long)m->vocab_size,
-				       (long long)m->intermediate_size);
-	if (context < 2 * cp)
-		return tt_arena_printf(a, "parallelism.context_parallel_degree = %d cuts rows of %lld tokens into less than two pieces a rank (at most %lld)", cp,
-				       (long long)context, (long long)context / 2);
-	return NULL;
-}
-
 static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 {
 	tt_run_mesh *m = &t->o.mesh;
@@ -169,17 +141,14 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 	for (int i = 0; i < TT_RUN_AXES; i++) {
 		m->size[i] = TT_MAX(m->size[i], 1);
 		ranks *= m->size[i];
-		size[i] = m->size[i];
 	}
 	TT_ASSERT(!m->comm || ranks == tt_comm_size(m->comm), "a mesh of %d ranks, and %d of them", ranks, tt_comm_size(m->comm));
 	const char *illegal = tt_mesh_illegal(t->arena, &t->o.model, t->o.data.context_length, m->size);
 	if (illegal)
 		TT_FAIL(TT_ERR_USAGE, "%s", illegal);
-	size[TT_PLAN_TP] = TT_MIN(m->size[TT_TP], (int)t->o.model.num_key_value_heads);
-	size[TT_PLAN_TP_REP] = m->size[TT_TP] / size[TT_PLAN_TP];
-	*plan = (tt_plan){ .mesh.naxes = TT_PLAN_AXES, .sp = m->sp, .rows = tt_llama_layouts };
+	tt_run_plan(&t->o, plan);
 	for (int i = 0; i < TT_PLAN_AXES; i++)
-		plan->mesh.ax[i] = (tt_axis){ tt_plan_axes[i], size[i], i == TT_PLAN_DP_REPLICATE || i == TT_PLAN_DP_SHARD };
+		size[i] = plan->mesh.ax[i].size;
 	t->ranks = ranks;
 	if (!m->comm) /* one rank; or the plan of rank 0, which nobody runs */
 		return TT_OK;

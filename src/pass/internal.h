@@ -1,0 +1,19 @@
+/* What the files of pass/ share. */
+#ifndef TT_PASS_INTERNAL_H
+#define TT_PASS_INTERNAL_H
+
+#include "pass/pass.h"
+
+/* Where the layouts of a typed graph come from. */
+typedef struct tt_origin {
+	const tt_graph *model;
+	tt_plan plan;
+	int asking;               /* number of the row whose conversion is being made, -1: none */
+	const struct trial *trial; /* explain.c's own */
+} tt_origin;
+
+/* tt_pass_partition; `origin` lives as long as the graph. *far: the share of the model's nodes that were typed, whatever comes of it. */
+tt_status tt_partition(tt_origin *origin, tt_explain_fn *explain, tt_arena *a, tt_graph **out, double *far) TT_CHECKED;
+tt_explain_fn tt_plan_explain; /* ctx: a tt_origin */
+
+#endif
