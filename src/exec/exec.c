@@ -245,7 +245,7 @@ static void probe_operand(const tt_exec *e, const program *p, tt_v v, const tt_a
 {
 	const instr *in = instr_index >= 0 ? &p->instrs[instr_index] : NULL;
 	const store *s = &e->stores[store_root(e, p->store[v], NULL)];
-	tt_probe_value x = {.value = v, .instr = instr_index};
+	tt_probe_value x = {.value = v, .instr = instr_index, .arg = a};
 	if (in) {
 		x.op = in->node->op->name;
 		x.kernel = in->kernel;
@@ -253,7 +253,7 @@ static void probe_operand(const tt_exec *e, const program *p, tt_v v, const tt_a
 	bool stale = !in && e->env.first && s->kind == STORE_STATE && s->region == TT_REGION_GRAD;
 	if (!stale) {
 		x.count = operand_count(e, p, v, a);
-		x.hash = operand_hash(e, a, x.count);
+		x.hash = e->o.probe.no_hash ? 0 : operand_hash(e, a, x.count);
 	}
 	e->o.probe.value(e->o.probe.ctx, &x);
 }

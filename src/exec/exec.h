@@ -34,7 +34,13 @@ typedef struct tt_probe_value {
 	int64_t count;
 	uint64_t hash;      /* as tt_tensor_hash has it; of a packed format by place in memory. 0, count 0: a state of region grad at a step's
 			       first cell, which holds the last step's and is stored over */
+	const tt_arg *arg;  /* for tt_probe_read, during the call */
 } tt_probe_value;
+
+/* Elements as stored, one line of dim 0 behind the other, plane behind plane: n[0] * width of them in each of `planes`, `size` bytes one. Plain format
+ * only. `dst` NULL: only says how much. */
+typedef struct tt_probe_bytes { int64_t lines, width, planes, size; } tt_probe_bytes;
+tt_probe_bytes tt_probe_read(const tt_exec *e, const tt_arg *a, void *dst);
 
 /* Told about program runs: first every input and state that the program reads, in order of reading, then each instruction's outputs right
  * after it ran. The order is the same in every run of a program. Views, and joins whose inputs lie in place, write nothing. */
@@ -43,6 +49,7 @@ typedef struct tt_probe {
 	bool (*begin)(void *ctx, tt_segment seg, const tt_graph *g, const struct tt_cell *cell); /* false: nothing of this run. NULL: no probe */
 	void (*value)(void *ctx, const tt_probe_value *v);
 	void (*end)(void *ctx);
+	bool no_hash; /* values without their hashes */
 } tt_probe;
 
 typedef struct tt_exec_options {

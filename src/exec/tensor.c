@@ -91,6 +91,20 @@ uint64_t operand_hash(const tt_exec *e, const tt_arg *a, int64_t count)
 	return hash_elements(a->p, size, planes ? 3 : 1, a->plane, 0, count);
 }
 
+tt_probe_bytes tt_probe_read(const tt_exec *e, const tt_arg *a, void *dst)
+{
+	tt_probe_bytes b = {.lines = a->ndim > 0 ? a->n[0] : 1, .width = 1, .planes = a->plane ? 3 : 1};
+	b.size = a->plane ? (int64_t)sizeof(int64_t) : tt_dtype_size(a->dtype, e->o.numerics, e->o.f64);
+	for (int d = 1; d < a->ndim; d++)
+		b.width *= a->n[d];
+	int64_t ld = a->ndim > 1 ? a->ld : 1;
+	uint8_t *to = dst;
+	for (int64_t j = 0; dst && j < b.planes; j++)
+		for (int64_t l = 0; l < b.lines; l++, to += b.width * b.size)
+			memcpy(to, (const uint8_t *)a->p + j * a->plane + l * ld * b.size, (size_t)(b.width * b.size));
+	return b;
+}
+
 tt_status tt_tensor_hash(tt_exec *e, const tt_slot *s, int64_t first, int64_t n, uint64_t *out)
 {
 	if (s->format != TT_PLAIN)

@@ -301,7 +301,7 @@ static void probe_end(void *ctx)
 
 tt_probe tt_hashes_probe(tt_hashes *h)
 {
-	return h->o.values ? (tt_probe){ h, probe_begin, probe_value, probe_end } : (tt_probe){ 0 };
+	return h->o.values ? (tt_probe){ h, probe_begin, probe_value, probe_end, false } : (tt_probe){ 0 };
 }
 
 tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const tt_hashes_extra *extra, int nextra)

@@ -334,3 +334,48 @@ tt_status tt_plan_check(tt_arena *a, const tt_plan *plan, const tt_graph *const 
 	*nwarnings = n;
 	return TT_OK;
 }
+
+/* ---- the way back: from a value to the rows that speak of it -------------------------------------------------------------------------------- */
+
+/* What the model wrote: without conversions, "d(...)", "grad.", "reduce.", "optim.exp_avg." and so on. */
+static void written(const tt_graph *g, tt_v v, char *out, size_t cap)
+{
+	static const char *const before[] = { "d(", "grad.", "reduce.", "opt.", "squares.", "square.", "optim.exp_avg_sq.", "optim.exp_avg.", "optim.momentum." };
+	const char *name = g->values[tt_value_written(g, v)].name;
+	bool inner = false;
+	for (int i = 0; i < TT_COUNT(before); i++)
+		if (!strncmp(name, before[i], strlen(before[i]))) {
+			name += strlen(before[i]);
+			inner |= i == 0;
+			i = -1;
+		}
+	int n = (int)strlen(name);
+	const char *end = inner ? strchr(name, ')') : strchr(name, ':');
+	snprintf(out, cap, "%.*s", end ? (int)(end - name) : n, name);
+	size_t len = strlen(out);
+	if (len > 3 && !strcmp(out + len - 3, ".dw"))
+		snprintf(out + len - 3, cap - len + 3, ".weight");
+}
+
+void tt_plan_rows_print(const tt_plan *plan, const tt_graph *typed, tt_v v, int ax, tt_buf *b)
+{
+	char name[320];
+	written(typed, v, name, sizeof name);
+	tt_v base = tt_value_find(typed, name);
+	bool state = base && typed->values[base].state >= 0, input = base && typed->values[base].kind == TT_INPUT;
+	for (int at = 0; at < typed->mesh.naxes; at++) {
+		if (typed->mesh.ax[at].size == 1 || (ax >= 0 && at != ax))
+			continue;
+		bool said[TT_PLACE_USE + 1] = { false };
+		for (int i = 0; i < tt_plan_rows(plan); i++) {
+			const tt_layout_row *r = tt_plan_row(plan, i);
+			if (r->place == TT_PLACE_PARAM ? !state : r->place == TT_PLACE_STORE ? !state && !input : false)
+				continue;
+			if (said[r->place] || !applies(r, plan) || !on_axis(r->axis, typed->mesh.ax[at].name) || !tt_pattern_match(r->value, name))
+				continue;
+			tt_buf_str(b, "; row: ");
+			tt_layout_row_line(r, b);
+			said[r->place] = !r->by;
+		}
+	}
+}

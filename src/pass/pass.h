@@ -76,6 +76,10 @@ tt_status tt_plan_layouts_print(const tt_plan *plan, const tt_graph *model, cons
  * The same on every rank. */
 tt_status tt_pass_partition(const tt_graph *g, const tt_plan *plan, tt_arena *a, tt_graph **out) TT_CHECKED;
 
+/* "; row: use \"*.weight|*.bias\" on fsdp as R" for each row of the plan that speaks of value v of a typed graph, or of what it is the gradient or a
+ * version of: those of axis `ax`, which a conversion that made v changes, or (-1) of all axes that have ranks. */
+void tt_plan_rows_print(const tt_plan *plan, const tt_graph *typed, tt_v v, int ax, tt_buf *b);
+
 /* The graph of the rank at `coord`: local dims and attributes, conversions as exchanges; no mesh, as any graph of one rank. */
 tt_status tt_pass_localise(const tt_graph *g, const int *coord, tt_arena *a, tt_graph **out) TT_CHECKED;
 

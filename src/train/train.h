@@ -53,6 +53,8 @@ void tt_run_plan(const struct tt_run_options *o, tt_plan *out);
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
 const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
 
+struct tt_trainer;
+struct tt_step_report;
 typedef struct tt_run_options {
 	tt_run_mesh mesh;      /* all zero: one rank */
 	tt_layouts layouts;    /* rows before the model's */
@@ -77,7 +79,21 @@ typedef struct tt_run_options {
 	tt_hashes_options record; /* hashes of what the run computes, for `titan diff` */
 	const char *config;    /* the resolved config, TOML; NULL: there was none */
 	tt_strings warnings;   /* tt_config_resolve's */
+	const struct tt_tamper *tamper; /* NULL: nothing is made wrong on purpose */
+	/* Told of every step on the rank that made it, followers' included. NULL: nobody. */
+	tt_status (*after_step)(void *ctx, struct tt_trainer *t, const struct tt_step_report *r);
+	void *after_step_ctx;
 } tt_run_options;
+
+/* For tests of what must notice: a plan, a program or what it is given, made wrong. Members may be NULL. */
+typedef enum tt_moment { TT_BEFORE_STEP, TT_BEFORE_CELL, TT_BEFORE_UPDATE } tt_moment; /* BEFORE_CELL: its inputs are written */
+typedef struct tt_tamper {
+	const tt_layout_row *rows; /* instead of the model's table */
+	/* `after`: "optimizer" (typed, the same on all ranks), "localise", "init" (this rank's). May change g or return another. */
+	tt_status (*graph)(void *ctx, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out);
+	tt_status (*moment)(void *ctx, struct tt_trainer *t, tt_moment m);
+	void *ctx;
+} tt_tamper;
 
 /* `cfg` with each value of [model] that it leaves to the flavor or to the config.json, noted as such: it gives the same run. Its warnings
  * are what only the whole model and the machine show: those of cfg are not repeated. */
@@ -143,6 +159,12 @@ tt_exec *tt_trainer_exec(tt_trainer *t);
 const tt_graph *tt_trainer_typed(const tt_trainer *t);
 /* Where dim d of state `name` lies on this rank. */
 tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d);
+const int *tt_trainer_coord(const tt_trainer *t); /* on the axes of tt_plan_axes */
+/* Which tokens of its step the training cell at hand has: [first, first + T); in the order in which a context parallel group holds them, or order NULL. */
+typedef struct tt_cell_tokens { int64_t first, T; const int32_t *order; } tt_cell_tokens;
+tt_cell_tokens tt_trainer_cell(const tt_trainer *t);
+/* The rows that say how values lie on its mesh. */
+const tt_plan *tt_trainer_layouts(const tt_trainer *t);
 tt_data *tt_trainer_data(tt_trainer *t);
 const tt_graph *tt_trainer_graph(const tt_trainer *t); /* as compiled for training */
 const tt_graph *tt_trainer_model(const tt_trainer *t); /* as the model wrote it */

@@ -14,6 +14,7 @@ struct tt_trainer {
 	tt_builder *model, *eval_model;
 	tt_graph *typed;       /* on the mesh, before it became this rank's */
 	tt_graph *train, *eval;
+	tt_plan plan;          /* how values lie on the mesh */
 	int ranks;
 	tt_comm_axes axes;
 	tt_team team;          /* of a led mesh */
@@ -34,6 +35,7 @@ struct tt_trainer {
 	double *nll_doubles;
 	tt_share *share;       /* of the batch, under context parallelism; else NULL */
 	int32_t *order;        /* [tokens of a batch] who holds which */
+	int64_t cell_first;    /* first token in the step of the cell at hand */
 	double *rows;          /* [2, rows of a step] token losses and valid tokens of each row, of this rank */
 	double *all_rows;      /* [ranks that share the step, 2, rows of a step] */
 	const volatile sig_atomic_t *stop; /* NULL: nothing stops a validation */
@@ -128,15 +130,19 @@ static tt_status lower(tt_trainer *t, tt_graph *g, const tt_graph *made, tt_grap
 /* ---- the mesh --------------------------------------------------------------------------------------------------------------------------- */
 
 const tt_graph *tt_trainer_typed(const tt_trainer *t) { return t->typed; }
+const int *tt_trainer_coord(const tt_trainer *t) { return t->coord; }
+tt_cell_tokens tt_trainer_cell(const tt_trainer *t) { return (tt_cell_tokens){ t->cell_first, t->batch->T, t->share ? t->order : NULL }; }
+const tt_plan *tt_trainer_layouts(const tt_trainer *t) { return &t->plan; }
 
 tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 {
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
-static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
+static tt_status open_mesh(tt_trainer *t)
 {
 	tt_run_mesh *m = &t->o.mesh;
+	tt_plan *plan = &t->plan;
 	int ranks = 1, size[TT_PLAN_AXES];
 	for (int i = 0; i < TT_RUN_AXES; i++) {
 		m->size[i] = TT_MAX(m->size[i], 1);
@@ -147,6 +153,8 @@ static tt_status open_mesh(tt_trainer *t, tt_plan *plan)
 	if (illegal)
 		TT_FAIL(TT_ERR_USAGE, "%s", illegal);
 	tt_run_plan(&t->o, plan);
+	if (t->o.tamper && t->o.tamper->rows)
+		plan->rows = t->o.tamper->rows;
 	for (int i = 0; i < TT_PLAN_AXES; i++)
 		size[i] = plan->mesh.ax[i].size;
 	t->ranks = ranks;
@@ -200,37 +208,51 @@ static tt_status localise(tt_trainer *t, tt_graph *g, tt_graph **out)
 	return TT_OK;
 }
 
+static tt_status tamper(tt_trainer *t, const char *after, tt_graph **g)
+{
+	const tt_tamper *x = t->o.tamper;
+	return x && x->graph ? x->graph(x->ctx, after, t->coord, *g, t->arena, g) : TT_OK;
+}
+
+static tt_status tamper_at(tt_trainer *t, tt_moment m)
+{
+	const tt_tamper *x = t->o.tamper;
+	return x && x->moment ? x->moment(x->ctx, t, m) : TT_OK;
+}
+
 static tt_status build(tt_trainer *t, tt_graph **init)
 {
 	const tt_run_options *o = &t->o;
-	tt_plan plan;
-	TT_TRY(open_mesh(t, &plan));
+	TT_TRY(open_mesh(t));
 	tt_model_options m = { .compute = o->compute, .t_max = o->tokens_per_microbatch, .seqs_max = o->tokens_per_microbatch,
 			       .loss_chunks = o->loss_chunks, .context_length = o->data.context_length };
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->model));
 	dump_after(t, "model", t->model->g);
 	tt_graph *g;
-	TT_TRY(tt_pass_partition(t->model->g, &plan, t->arena, &g));
+	TT_TRY(tt_pass_partition(t->model->g, &t->plan, t->arena, &g));
 	dump_after(t, "partition", g);
 	TT_TRY(tt_autodiff(g, &tt_autodiff_builders, t->arena, &g));
 	dump_after(t, "autodiff", g);
 	TT_TRY(tt_optim_build(g, &o->optim, t->arena, &g));
 	dump_after(t, "optimizer", g);
+	TT_TRY(tamper(t, "optimizer", &g));
 	t->typed = g;
 	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
 	TT_TRY(localise(t, *init, init));
+	TT_TRY(tamper(t, "init", init));
 	if (o->recompute.mode != TT_RECOMPUTE_NONE) {
 		TT_TRY(tt_pass_recompute(g, &o->recompute, t->arena, &g, &t->recompute));
 		dump_after(t, "recompute", g);
 	}
 	TT_TRY(localise(t, g, &g));
+	TT_TRY(tamper(t, "localise", &g));
 	TT_TRY(lower(t, g, NULL, &t->train));
 
 	m.eval = true;
 	m.output_logits = o->output_logits;
 	m.t_max = m.seqs_max = o->eval_tokens;
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->eval_model));
-	TT_TRY(tt_pass_partition(t->eval_model->g, &plan, t->arena, &g));
+	TT_TRY(tt_pass_partition(t->eval_model->g, &t->plan, t->arena, &g));
 	TT_TRY(tt_pass_eval(g, t->arena, &g));
 	TT_TRY(localise(t, g, &g));
 	dump_after(t, "eval", g);
@@ -569,6 +591,8 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		t0 = tt_now();
 		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, end), t->batch);
 		TT_TRY(write_batch(t, t->batch));
+		t->cell_first = row * t->o.data.context_length;
+		TT_TRY(tamper_at(t, TT_BEFORE_CELL));
 		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = cell_at == 0, .step = index + 1 };
 		double t1 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
@@ -649,6 +673,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_STEP }));
 	tt_step_report r = { .step = t->step + 1 };
 	double t0 = tt_now();
+	TT_TRY(tamper_at(t, TT_BEFORE_STEP));
 	const tt_optim_options *o = &t->o.optim;
 	r.lr = o->lr * tt_schedule_factor(&t->o.schedule, t->step);
 	if (t->hashes)
@@ -687,6 +712,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		t->updates++;
 		double hyper[4] = { r.lr, 1 - power(o->beta1, t->updates), 1 - power(o->beta2, t->updates), 0 };
 		TT_TRY(write_real(t, "hyper", hyper, 4));
+		TT_TRY(tamper_at(t, TT_BEFORE_UPDATE));
 		if (t->before_update)
 			t->before_update(t->before_ctx);
 		if (t->o.mesh.led) /* a save that rank 0 has begun reads from all */
@@ -702,6 +728,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(tt_comm_barrier(t->team.all, "after the step"));
 	t->step++;
 	r.seconds = tt_now() - t0;
+	if (t->o.after_step)
+		TT_TRY(t->o.after_step(t->o.after_step_ctx, t, &r));
 	*out = r;
 	return TT_OK;
 }

@@ -1,11 +1,20 @@
-/* verify.c: runs of one rank and of meshes on the same rows, and the comparison of every parameter and optimizer state after every step. */
+/* verify.c: runs of one rank and of meshes on the same rows, and the comparison of every parameter and optimizer state after every step. Where one
+ * differs the step is run once more, and every value of it compared (witness.c). */
+#define _GNU_SOURCE
 #include "train/verify.h"
 
+#include <errno.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { ALL = 840, MOST_RANKS = 64 };
+#include "train/internal.h"
+#include "train/witness.h"
+
+enum { ALL = 840, MOST_RANKS = 64, MORE = 2 /* steps after a resume */ };
+#define WITNESS_BYTES (2LL << 30)
 
 /* ---- the shrunk run ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -87,48 +96,89 @@ typedef struct proof {
 	tt_arena *a;
 	const tt_verify_options *v;
 	tt_run_options o;   /* of all runs */
+	int all;            /* steps: v->steps, and MORE after a resume */
+	char folder[256];   /* of checkpoints */
 	int64_t nstates;
 	const char **name;  /* [nstates] */
-	whole *want;        /* [steps] */
+	whole *want;        /* [all] */
+	const char *saved;  /* folder of the last whole save after v->steps steps */
+	const char *saved_by;
+	int saves;
 	/* the mesh at hand */
 	tt_verify_mesh *mesh;
-	pthread_mutex_t lock;
+	const char *own;    /* folder that it saves to; NULL: it does not */
+	bool searching;     /* states were compared before: the watched step is looked into, and none made after it */
+	int watched;        /* number of the step whose every value is compared with `witness`'s; NULL: none */
+	tt_witness *witness, *first; /* first: of step 1 */
+	tt_witness_rank found[MOST_RANKS];
+	int finder;         /* the rank that found a value first, -1: none */
+	const char *terms;  /* of tt_witness_terms */
+	pthread_mutex_t lock; /* of what follows: the one place where ranks' findings meet */
 	int step;           /* the first that differs, and in it the first state; nstates: the loss */
 	int64_t state;
 	bool differs[MOST_RANKS]; /* which ranks hold other bits of it */
 	double ratio;       /* theirs over one rank's, NaN: no constant */
-	char layout[128];
-	char text[256];     /* of the loss */
+	char layout[768];   /* and rows of the plan */
+	char text[512];     /* of the loss, of the graph */
 } proof;
 
 static bool compared(const tt_slot *s) { return s->source < 0 && (s->region == TT_REGION_PARAM || s->region == TT_REGION_OPTIM); }
 
-static tt_status one_rank(proof *p)
+/* ---- checkpoints on the way ------------------------------------------------------------------------------------------------------------------- */
+
+/* Saves what `t` has (rank 0's trainer of a led mesh, or one rank's) as a run does. */
+static tt_status save(proof *p, tt_trainer *t, const char *folder, tt_arena *a)
 {
-	tt_trainer *t;
-	TT_TRY(tt_trainer_create(&p->o, &t));
-	tt_status s = TT_OK;
-	int64_t n;
-	const tt_slot *slot = tt_exec_states(tt_trainer_exec(t), &n);
-	p->name = TT_NEWN(p->a, const char *, n);
-	for (int i = 0; i < p->v->steps && !s; i++) {
-		tt_step_report r;
-		if ((s = tt_trainer_step(t, &r)))
-			break;
-		p->want[i] = (whole){ r.loss, r.grad_norm, TT_NEWN(p->a, float *, n) };
-		p->nstates = 0;
-		for (int64_t k = 0; k < n && !s; k++) {
-			if (!compared(&slot[k]))
-				continue;
-			float *x = TT_NEWN(p->a, float, slot[k].count);
-			s = tt_exec_read(tt_trainer_exec(t), slot[k].name, 0, x, slot[k].count);
-			p->name[p->nstates] = tt_arena_strdup(p->a, slot[k].name);
-			p->want[i].state[p->nstates++] = x;
-		}
-	}
-	tt_trainer_destroy(t);
+	tt_saved *tensors;
+	TT_TRY(tt_saved_new(a, t, &tensors));
+	tt_llama_config model = p->o.model;
+	model.sliding_window = 0; /* config.json, which nobody reads, would be warned of */
+	tt_ckpt_options o = { .folder = folder, .model = &model, .tensors = tensors->tensors, .ntensors = tensors->n, .read = tt_saved_read, .ctx = tensors };
+	tt_ckpt_writer *w;
+	TT_TRY(tt_ckpt_writer_create(&o, &w));
+	const tt_schedule *sc = &p->o.schedule;
+	tt_ckpt_state st = { .step = tt_trainer_steps(t), .updates = tt_trainer_updates(t), .skips = tt_trainer_skips(t), .seed = p->o.exec.seed,
+			     .schedule = { sc->warmup, sc->total, sc->decay, tt_decay_name(sc->type), sc->min_factor }, .config = "" };
+	tt_status s = tt_ckpt_save_begin(w, &st, TT_CKPT_FULL, TT_ST_F32);
+	bool done;
+	tt_ckpt_result r;
+	if (!s)
+		s = tt_ckpt_wait(w, &done, &r);
+	tt_ckpt_writer_destroy(w);
 	return s;
 }
+
+/* Every number becomes another first: what a load leaves out is seen. */
+static tt_status load(const char *folder, tt_trainer *t, tt_arena *a)
+{
+	tt_saved *tensors;
+	TT_TRY(tt_saved_new(a, t, &tensors));
+	for (int64_t i = 0; i < tensors->n; i++) {
+		int64_t n = 1;
+		for (int d = 0; d < tensors->tensors[i].ndim; d++)
+			n *= tensors->tensors[i].dim[d];
+		float *junk = TT_NEWN(a, float, n);
+		for (int64_t k = 0; k < n; k++)
+			junk[k] = 7;
+		TT_TRY(tt_saved_write(tensors, i, 0, n, junk));
+	}
+	tt_ckpt *c;
+	TT_TRY(tt_ckpt_open(a, NULL, folder, -1, &c));
+	TT_ASSERT(c, "%s: no checkpoint", folder);
+	TT_TRY(tt_ckpt_load(c, tensors->tensors, tensors->n, 0, tt_saved_write, tensors));
+	const tt_ckpt_state *s = tt_ckpt_get_state(c);
+	return tt_trainer_resume(t, s->step, s->updates, s->skips);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+static void remove_folder(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* ---- one rank, and a rank of a mesh --------------------------------------------------------------------------------------------------------- */
 
 /* This rank's piece against the same elements of the whole. *ratio: of all that differ, NaN if they do not agree on one. */
 static tt_status compare(const tt_trainer *t, const tt_slot *s, tt_exec *e, const float *want, tt_arena *a, bool *differs, double *ratio)
@@ -193,7 +243,9 @@ static tt_status check_step(proof *p, tt_trainer *t, int rank, int step, const t
 		tt_arena_pop(a, m);
 		if (differs) {
 			tt_buf b = { 0 };
-			tt_layout_print(&g->mesh, &tt_value_get(g, tt_value_find(g, s[k].name))->layout, &b);
+			tt_v v = tt_value_find(g, s[k].name);
+			tt_layout_print(&g->mesh, &tt_value_get(g, v)->layout, &b);
+			tt_plan_rows_print(tt_trainer_layouts(t), g, v, -1, &b);
 			note(p, step, at, rank, ratio, b.s ? b.s : "", "");
 			tt_buf_fini(&b);
 		}
@@ -203,18 +255,17 @@ static tt_status check_step(proof *p, tt_trainer *t, int rank, int step, const t
 	return TT_OK;
 }
 
-static tt_status run_steps(proof *p, tt_trainer *t, int rank)
+static const char *first_difference(tt_arena *a, const char *x, const char *y)
 {
-	tt_arena *a = tt_arena_create("verify");
-	tt_status s = TT_OK;
-	for (int i = 0; i < p->v->steps && !s; i++) {
-		tt_step_report r;
-		s = tt_trainer_step(t, &r);
-		if (!s)
-			s = check_step(p, t, rank, i, &r, a);
+	for (;;) {
+		size_t n = strcspn(x, "\n"), m = strcspn(y, "\n");
+		if (n != m || memcmp(x, y, n))
+			return tt_arena_printf(a, "\"%.*s\" instead of \"%.*s\"", (int)TT_MIN(n, (size_t)120), x, (int)TT_MIN(m, (size_t)120), y);
+		if (!x[n] || !y[m])
+			return "one text ends before the other";
+		x += n + 1;
+		y += m + 1;
 	}
-	tt_arena_destroy(a);
-	return s;
 }
 
 /* The mesh's graph without its conversions must be the graph of one rank, text for text (DESIGN 1: plans add conversions and nothing else). */
@@ -222,62 +273,281 @@ static tt_status check_erased(proof *p, const tt_trainer *mesh, const tt_run_opt
 {
 	tt_run_options one = *o;
 	one.mesh = (tt_run_mesh){ 0 };
+	one.tamper = NULL;
+	one.exec.probe = (tt_probe){ 0 };
 	tt_trainer *t;
 	TT_TRY(tt_trainer_plan(&one, &t));
 	tt_arena *a = tt_arena_create("erased");
-	uint64_t want = tt_graph_hash(tt_trainer_typed(t)), got = tt_graph_hash(tt_graph_erase(tt_trainer_typed(mesh), a));
+	const tt_graph *bare = tt_graph_erase(tt_trainer_typed(mesh), a);
+	if (tt_graph_hash(tt_trainer_typed(t)) != tt_graph_hash(bare)) {
+		tt_buf x = { 0 }, y = { 0 };
+		tt_graph_print(bare, &x);
+		tt_graph_print(tt_trainer_typed(t), &y);
+		note(p, 0, -2, 0, __builtin_nan(""), "", tt_arena_printf(a, "the graph without its conversions is not that of one rank: %s", first_difference(a, x.s, y.s)));
+		tt_buf_fini(&x);
+		tt_buf_fini(&y);
+	}
 	tt_arena_destroy(a);
 	tt_trainer_destroy(t);
-	if (want != got)
-		note(p, 0, -2, 0, __builtin_nan(""), "", "the graph without its conversions is not that of one rank (debug.dump_after = [\"optimizer\"] shows both)");
+	return TT_OK;
+}
+
+/* Of one rank, the first time: what all others are held against. */
+static tt_status remember(proof *p, tt_trainer *t, int step, const tt_step_report *r)
+{
+	int64_t n;
+	const tt_slot *slot = tt_exec_states(tt_trainer_exec(t), &n);
+	p->name = TT_NEWN(p->a, const char *, n);
+	p->want[step] = (whole){ r->loss, r->grad_norm, TT_NEWN(p->a, float *, n) };
+	p->nstates = 0;
+	for (int64_t k = 0; k < n; k++) {
+		if (!compared(&slot[k]))
+			continue;
+		float *x = TT_NEWN(p->a, float, slot[k].count);
+		TT_TRY(tt_exec_read(tt_trainer_exec(t), slot[k].name, 0, x, slot[k].count));
+		p->name[p->nstates] = tt_arena_strdup(p->a, slot[k].name);
+		p->want[step].state[p->nstates++] = x;
+	}
+	return TT_OK;
+}
+
+static tt_status one_rank(proof *p)
+{
+	tt_run_options o = p->o;
+	if (!p->v->full) {
+		p->first = tt_witness_new(p->a, o.data.tokens_per_step, WITNESS_BYTES);
+		o.exec.probe = tt_witness_probe(p->first);
+	}
+	tt_trainer *t;
+	TT_TRY(tt_trainer_create(&o, &t));
+	tt_status s = TT_OK;
+	for (int i = 0; i < p->all && !s; i++) {
+		tt_step_report r;
+		if (p->first)
+			tt_witness_keep(p->first, i ? NULL : t);
+		s = tt_trainer_step(t, &r);
+		if (!s)
+			s = remember(p, t, i, &r);
+		if (!s && i == p->v->steps - 1) {
+			p->saved = tt_arena_printf(p->a, "%s/one", p->folder);
+			p->saved_by = "one rank";
+			s = save(p, t, p->saved, p->a);
+		}
+	}
+	tt_trainer_destroy(t);
+	return s;
+}
+
+/* One rank goes on from the last mesh's save. */
+static tt_status one_rank_resumed(proof *p, const char **finding)
+{
+	tt_trainer *t;
+	tt_arena *a = tt_arena_create("resumed");
+	TT_TRY(tt_trainer_create(&p->o, &t));
+	p->step = p->all;
+	tt_status s = load(p->saved, t, a);
+	for (int i = p->v->steps; i < p->all && !s; i++) {
+		tt_step_report r;
+		s = tt_trainer_step(t, &r);
+		if (!s)
+			s = check_step(p, t, 0, i, &r, a);
+	}
+	tt_trainer_destroy(t);
+	tt_arena_destroy(a);
+	TT_TRY(s);
+	*finding = p->step == p->all ? NULL : p->state < 0 ? p->text : p->name[p->state];
+	return TT_OK;
+}
+
+/* One rank again, up to the watched step. */
+static tt_status one_rank_watched(proof *p)
+{
+	tt_run_options o = p->o;
+	o.exec.probe = tt_witness_probe(p->witness);
+	tt_trainer *t;
+	TT_TRY(tt_trainer_create(&o, &t));
+	tt_status s = TT_OK;
+	for (int i = 0; i < p->watched && !s; i++) {
+		tt_step_report r;
+		if (i == p->watched - 1)
+			tt_witness_keep(p->witness, t);
+		s = tt_trainer_step(t, &r);
+	}
+	tt_witness_keep(p->witness, NULL);
+	tt_trainer_destroy(t);
+	return s;
+}
+
+typedef struct rank_of {
+	proof *p;
+	int rank;
+	tt_arena *a;
+} rank_of;
+
+static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
+{
+	rank_of *me = ctx;
+	proof *p = me->p;
+	tt_witness_rank *w = &p->found[me->rank];
+	w->t = r->step == p->watched - 1 ? t : NULL;
+	return p->searching ? TT_OK : check_step(p, t, me->rank, (int)r->step - 1, r, me->a);
+}
+
+/* What rank 0 leads the others through: steps from the start, a save; then the save of the mesh before, and steps from there. */
+static tt_status lead(proof *p, tt_trainer *t, tt_arena *a)
+{
+	tt_step_report r;
+	int upto = p->searching ? p->watched : p->all;
+	for (int i = 0; i < p->v->steps && i < upto; i++)
+		TT_TRY(tt_trainer_step(t, &r));
+	if (upto <= p->v->steps)
+		return TT_OK;
+	if (p->own)
+		TT_TRY(save(p, t, p->own, a));
+	TT_TRY(load(p->saved, t, a));
+	for (int i = p->v->steps; i < upto; i++)
+		TT_TRY(tt_trainer_step(t, &r));
 	return TT_OK;
 }
 
 static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	proof *p = ctx;
+	int rank = tt_comm_rank(c);
+	rank_of me = { p, rank, tt_arena_create("verify") };
 	tt_run_options o = p->o;
 	memcpy(o.mesh.size, p->mesh->size, sizeof o.mesh.size);
 	o.mesh.sp = p->mesh->sp;
 	if (p->mesh->recompute)
 		o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
 	o.mesh.comm = c;
+	o.mesh.led = true;
 	o.exec.threads = 1;
 	o.tokens_per_microbatch = p->mesh->rows * o.data.context_length;
+	o.after_step = after_step;
+	o.after_step_ctx = &me;
 	if (p->v->fault)
 		p->v->fault(p->v->fault_ctx, &o);
-	tt_trainer *t;
-	TT_TRY(tt_trainer_create(&o, &t));
-	tt_status s = tt_comm_rank(c) == 0 ? check_erased(p, t, &o) : TT_OK;
+	p->found[rank].a = me.a; /* what was found outlives the rank */
+	if (p->witness) {
+		p->found[rank].w = p->witness;
+		o.exec.probe = tt_witness_compare(&p->found[rank]);
+	}
+	tt_trainer *t = NULL;
+	tt_status s = tt_trainer_create(&o, &t);
+	if (!s && p->witness && p->watched == 1)
+		p->found[rank].t = t;
+	if (!s && rank == 0 && !p->searching)
+		s = check_erased(p, t, &o);
 	if (!s)
-		s = run_steps(p, t, tt_comm_rank(c));
+		s = rank ? tt_trainer_follow(t) : lead(p, t, me.a);
 	tt_trainer_destroy(t);
 	return s;
 }
 
-static const char *finding(const proof *p, int ranks)
+/* ---- what was found ------------------------------------------------------------------------------------------------------------------------- */
+
+static void say_ranks(tt_buf *b, const bool *which, int ranks)
+{
+	int n = 0;
+	for (int i = 0; i < ranks; i++)
+		n += which[i];
+	if (n == ranks) {
+		tt_buf_str(b, "all ranks");
+		return;
+	}
+	tt_buf_str(b, n == 1 ? "rank" : "ranks");
+	for (int i = 0, k = 0; i < ranks; i++)
+		if (which[i])
+			tt_buf_printf(b, "%s %d", k++ ? "," : "", i);
+}
+
+/* What states say: the loss and norm, or the first of parameters and optimizer states. */
+static void say_state(const proof *p, int ranks, tt_buf *b)
+{
+	if (p->state < 0) {
+		tt_buf_str(b, p->text);
+		return;
+	}
+	tt_buf_printf(b, "%s has other bits on ", p->name[p->state]);
+	say_ranks(b, p->differs, ranks);
+	if (p->ratio == p->ratio)
+		tt_buf_printf(b, ", %.4g times those of one rank", p->ratio);
+	if (p->layout[0])
+		tt_buf_printf(b, "; it lies %s", p->layout);
+}
+
+/* The value that differs first over all ranks, if one does. */
+static bool look(proof *p, int ranks)
+{
+	p->finder = -1;
+	p->terms = NULL;
+	for (int i = 0; i < ranks && p->witness; i++)
+		if (p->found[i].at >= 0 && (p->finder < 0 || p->found[i].at < p->found[p->finder].at))
+			p->finder = i;
+	if (p->witness)
+		p->terms = tt_witness_terms(p->found, ranks, p->finder < 0 ? INT64_MAX : p->found[p->finder].at, p->a);
+	return p->terms || p->finder >= 0;
+}
+
+static const char *finding(proof *p, int ranks, bool value, bool state)
 {
 	tt_buf b = { 0 };
-	tt_buf_printf(&b, "step %d: ", p->step + 1);
-	if (p->state < 0) {
-		tt_buf_str(&b, p->text);
-	} else {
-		tt_buf_printf(&b, "%s has other bits on rank", p->name[p->state]);
-		int n = 0;
+	int step = value ? p->watched - 1 : p->step;
+	tt_buf_printf(&b, "step %d%s", step + 1, step >= p->v->steps ? tt_arena_printf(p->a, ", resumed from the save of %s", p->saved_by) : "");
+	if (p->terms) {
+		tt_buf_printf(&b, ", %s; ", p->terms);
+	} else if (value) {
+		bool which[MOST_RANKS];
 		for (int i = 0; i < ranks; i++)
-			if (p->differs[i])
-				tt_buf_printf(&b, "%s %d", n++ ? "," : "", i);
-		if (p->ratio == p->ratio)
-			tt_buf_printf(&b, ", %.4g times those of one rank", p->ratio);
-		if (p->layout[0])
-			tt_buf_printf(&b, "; it lies %s", p->layout);
+			which[i] = p->found[i].at == p->found[p->finder].at;
+		tt_buf_str(&b, ", on ");
+		say_ranks(&b, which, ranks);
+		tt_buf_printf(&b, ", %s; ", p->found[p->finder].text);
+	} else {
+		tt_buf_str(&b, ": ");
 	}
+	if (value)
+		tt_buf_str(&b, state ? "so after step " : "rounded away: no parameter or state differs");
+	if (value && state)
+		tt_buf_printf(&b, "%d: ", p->step + 1);
+	if (state)
+		say_state(p, ranks, &b);
 	const char *s = tt_arena_strdup(p->a, b.s);
 	tt_buf_fini(&b);
 	return s;
 }
 
 /* ---- meshes ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static tt_status run_mesh(proof *p, int ranks)
+{
+	tt_comm_options c = { .init_timeout_s = 300 };
+	return tt_comm_threads(ranks, &c, rank_main, p);
+}
+
+static void forget(proof *p)
+{
+	for (int i = 0; i < MOST_RANKS; i++)
+		tt_arena_destroy(p->found[i].a);
+	memset(p->found, 0, sizeof p->found);
+}
+
+/* The step that went wrong once more, with every value looked at. */
+static tt_status search(proof *p, int ranks)
+{
+	forget(p);
+	p->searching = true;
+	p->watched = p->step + 1;
+	p->own = NULL;
+	p->witness = tt_witness_new(p->a, p->o.data.tokens_per_step, WITNESS_BYTES);
+	tt_status s = one_rank_watched(p);
+	if (!s)
+		s = run_mesh(p, ranks);
+	if (s) /* what was found before stands */
+		p->witness = NULL;
+	return s == TT_ERR_STOP || s == TT_ERR_MEMORY ? s : TT_OK;
+}
 
 static tt_status verify_mesh(proof *p)
 {
@@ -288,18 +558,49 @@ static tt_status verify_mesh(proof *p)
 	int ranks = 1;
 	for (int i = 0; i < TT_RUN_AXES; i++)
 		ranks *= m->size[i];
-	p->step = p->v->steps;
+	p->step = p->all;
+	p->witness = p->first;
+	p->watched = 1;
+	p->searching = false;
+	const char *own = p->own = tt_arena_printf(p->a, "%s/%d", p->folder, p->saves++);
 	double t0 = tt_now();
-	tt_comm_options c = { .init_timeout_s = 300 };
-	tt_status s = tt_comm_threads(ranks, &c, rank_main, p);
+	tt_status s = run_mesh(p, ranks);
+	if (s) {
+		m->finding = tt_arena_strdup(p->a, tt_error_text());
+	} else {
+		bool value = look(p, ranks), state = p->step < p->all;
+		m->values = p->found[0].compared;
+		if (state && !value && p->state > -2) {
+			s = search(p, ranks);
+			value = !s && look(p, ranks);
+		}
+		if (value || state)
+			m->finding = finding(p, ranks, value, state);
+	}
 	m->seconds = tt_now() - t0;
+	forget(p);
 	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY)
 		TT_TRY(s);
-	if (s)
-		m->finding = tt_arena_strdup(p->a, tt_error_text());
-	else if (p->step < p->v->steps)
-		m->finding = finding(p, ranks);
+	if (!m->finding) {
+		remove_folder(p->saved);
+		p->saved = own;
+		p->saved_by = tt_verify_mesh_name(p->a, m);
+	}
 	return TT_OK;
+}
+
+const char *tt_verify_mesh_name(tt_arena *a, const tt_verify_mesh *m)
+{
+	static const char *const short_names[TT_RUN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp" };
+	tt_buf b = { 0 };
+	for (int i = 0; i < TT_RUN_AXES; i++)
+		if (m->size[i] > 1)
+			tt_buf_printf(&b, "%s%s %d", b.n ? ", " : "", short_names[i], m->size[i]);
+	if (m->sp)
+		tt_buf_str(&b, ", sp");
+	const char *s = tt_arena_strdup(a, b.n ? b.s : "one rank");
+	tt_buf_fini(&b);
+	return s;
 }
 
 /* Every way to write `ranks` as a product of the axes; sequence parallel with and without where there is tensor parallel. */
@@ -320,41 +621,60 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 				}
 }
 
-tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_options *v, void (*seen)(void *ctx, const tt_verify_mesh *m), void *ctx,
-	tt_verify_result *out)
+static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ctx, const tt_verify_mesh *m), void *ctx, tt_verify_result *out)
 {
-	TT_ASSERT(v->ranks >= 1 && v->ranks <= MOST_RANKS && v->steps >= 1, "%d ranks, %d steps", v->ranks, v->steps);
-	proof p = { .a = a, .v = v, .o = v->full ? *o : small(a, o, v->steps), .lock = PTHREAD_MUTEX_INITIALIZER };
-	p.o.exec.numerics = TT_EXACT;
-	p.o.mesh = (tt_run_mesh){ 0 };
-	p.o.record = (tt_hashes_options){ 0 };
-	p.want = TT_NEWN(a, whole, v->steps);
-	tt_verify_result r = { .model = p.o.model };
-	if (p.o.exec.f64)
-		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics to verify in");
-	TT_TRY(one_rank(&p));
-	r.states = p.nstates;
-	r.numbers = 3 * tt_llama_params(&p.o.model);
+	const tt_verify_options *v = p->v;
+	tt_verify_result r = { .model = p->o.model, .resumed = MORE };
+	TT_TRY(one_rank(p));
+	r.states = p->nstates;
+	r.numbers = 3 * tt_llama_params(&p->o.model);
 	bool one = v->size[0] > 0;
 	if (one) {
-		r.meshes = TT_NEW(a, tt_verify_mesh);
+		r.meshes = TT_NEW(p->a, tt_verify_mesh);
 		*r.meshes = (tt_verify_mesh){ .sp = o->mesh.sp && v->size[TT_TP] > 1, .rows = 1 };
 		memcpy(r.meshes->size, v->size, sizeof v->size);
 		r.n = 1;
 	} else {
-		list_meshes(a, v, &r);
+		list_meshes(p->a, v, &r);
 	}
-	int64_t rows = p.o.data.tokens_per_step / p.o.data.context_length;
+	int64_t rows = p->o.data.tokens_per_step / p->o.data.context_length;
 	for (int64_t i = 0; i < r.n; i++) {
-		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p.o.data.context_length : TT_MIN(r.meshes[i].rows, rows);
-		p.mesh = &r.meshes[i];
-		TT_TRY(verify_mesh(&p));
-		r.illegal += p.mesh->illegal != NULL;
-		r.failed += p.mesh->finding != NULL;
-		r.proven += !p.mesh->illegal && !p.mesh->finding;
+		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(r.meshes[i].rows, rows);
+		p->mesh = &r.meshes[i];
+		TT_TRY(verify_mesh(p));
+		r.illegal += p->mesh->illegal != NULL;
+		r.failed += p->mesh->finding != NULL;
+		r.proven += !p->mesh->illegal && !p->mesh->finding;
 		if (seen)
-			seen(ctx, p.mesh);
+			seen(ctx, p->mesh);
+	}
+	if (r.proven) {
+		const char *differs;
+		TT_TRY(one_rank_resumed(p, &differs));
+		if (differs)
+			TT_FAIL(TT_ERR_NUMERIC, "one rank that goes on from the save of %s is not one rank: %s", p->saved_by, differs);
 	}
 	*out = r;
 	return TT_OK;
+}
+
+tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_options *v, void (*seen)(void *ctx, const tt_verify_mesh *m), void *ctx,
+	tt_verify_result *out)
+{
+	TT_ASSERT(v->ranks >= 1 && v->ranks <= MOST_RANKS && v->steps >= 1, "%d ranks, %d steps", v->ranks, v->steps);
+	if (o->exec.f64)
+		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics to verify in");
+	proof p = { .a = a, .v = v, .all = v->steps + MORE, .lock = PTHREAD_MUTEX_INITIALIZER };
+	p.o = v->full ? *o : small(a, o, p.all);
+	p.o.exec.numerics = TT_EXACT;
+	p.o.mesh = (tt_run_mesh){ 0 };
+	p.o.record = (tt_hashes_options){ 0 };
+	p.want = TT_NEWN(a, whole, p.all);
+	const char *tmp = getenv("TMPDIR");
+	snprintf(p.folder, sizeof p.folder, "%.200s/titan-verify-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	if (!mkdtemp(p.folder))
+		TT_FAIL(TT_ERR_IO, "%s: cannot be made: %s (TMPDIR)", p.folder, strerror(errno));
+	tt_status s = verify(&p, o, seen, ctx, out);
+	remove_folder(p.folder);
+	return s;
 }
