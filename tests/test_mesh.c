@@ -23,6 +23,27 @@ static void report(void *ctx, const tt_verify_mesh *m)
 		     m->sp ? ", sp" : "", (long long)m->rows, m->finding);
 }
 
+/* What `fast` promises: each token's hidden states and loss, with tp up to 8. */
+static void fast(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = {
+		{ .size = { 1, 1, 1, 2 }, .rows = 2 }, { .size = { 1, 1, 1, 4 }, .sp = true, .rows = 3 }, { .size = { 1, 1, 1, 8 }, .rows = 1 }, { .size = { 1, 2, 2, 2 }, .sp = true, .rows = 1 },
+		{ .size = { 1, 1, 3, 1 }, .rows = 1, .recompute = true }, { .size = { 3, 1, 1, 1 }, .rows = 2 },
+	};
+	for (int i = 0; i < 4; i++) { /* f32 and bf16, kv heads as many as ranks and one */
+		tt_run_options o = options(t, 8, i & 1 ? 1 : 8, i & 1, i & 2 ? TT_BF16 : TT_F32);
+		o.exec.isa = tiny_isa(t);
+		o.exec.kernels_ref = t->isa[0] && !strcmp(t->isa, "ref");
+		tt_verify_options v = { .ranks = 8, .steps = 1, .fast = true, .list = MESHES, .nlist = TT_COUNT(MESHES) };
+		tt_verify_result r;
+		if (!TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, report, t, &r)))
+			return;
+		TT_CHECK_INT(t, r.proven, TT_COUNT(MESHES));
+		for (int64_t k = 0; k < r.n; k++) /* layers' outputs and losses among them */
+			TT_CHECK_MSG(t, r.meshes[k].values >= 30, "%lld values", (long long)r.meshes[k].values);
+	}
+}
+
 static void proven(tt_test *t, int64_t heads, int64_t kv, bool tied, tt_dtype compute, int ranks)
 {
 	tt_run_options o = options(t, heads, kv, tied, compute);
@@ -49,7 +70,8 @@ static void other_data(void *ctx, tt_run_options *o)
 static void faults(tt_test *t)
 {
 	tt_run_options o = options(t, 4, 2, false, TT_F32);
-	tt_verify_options v = { .ranks = 2, .steps = 2, .size = { 1, 2, 1, 1 }, .fault = other_data };
+	tt_verify_mesh m = { .size = { 1, 2, 1, 1 }, .rows = 1 };
+	tt_verify_options v = { .ranks = 2, .steps = 2, .list = &m, .nlist = 1, .fault = other_data };
 	tt_verify_result r;
 	if (!TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, NULL, NULL, &r)))
 		return;
@@ -72,6 +94,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "f32", f32, TT_TIER_QUICK },
 	{ "bf16", bf16, TT_TIER_QUICK },
 	{ "shared_kv", shared_kv, TT_TIER_QUICK },
+	{ "fast", fast, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_CI },

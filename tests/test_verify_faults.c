@@ -508,9 +508,9 @@ static void one_fault(tt_test *t, const fault *f, uint64_t *seed)
 	m.sliding_window = f->tied ? 9 : 0;
 	tt_run_options o = tiny_options(m, tiny_rows(t->arena, ROWS, CONTEXT, VOCAB, 3), CONTEXT, ROWS);
 	o.compute = f->bf16 ? TT_BF16 : TT_F32;
-	o.mesh.sp = f->sp;
-	tt_verify_options v = { .ranks = 8, .steps = 2, .fault = at_rank, .fault_ctx = &s };
-	memcpy(v.size, f->size, sizeof v.size);
+	tt_verify_mesh mesh = { .sp = f->sp, .rows = 1 };
+	memcpy(mesh.size, f->size, sizeof mesh.size);
+	tt_verify_options v = { .ranks = 8, .steps = 2, .fault = at_rank, .fault_ctx = &s, .list = &mesh, .nlist = 1 };
 	tt_verify_result r;
 	tt_mark mark = tt_arena_push(t->arena);
 	if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, NULL, NULL, &r))) {
@@ -549,16 +549,15 @@ static void all(tt_test *t)
 /* Every value of a step has one rank's bits where nothing is wrong: the search finds nothing. */
 static void nothing(tt_test *t)
 {
-	static const struct { int size[TT_RUN_AXES]; bool sp; } MESHES[] = { { { 2, 2, 1, 1 }, false }, { { 1, 1, 2, 2 }, true }, { { 1, 2, 1, 4 }, false } };
+	static const tt_verify_mesh MESHES[] = { { .size = { 2, 2, 1, 1 }, .rows = 2 }, { .size = { 1, 1, 2, 2 }, .sp = true, .rows = 1 },
+						 { .size = { 1, 2, 1, 4 }, .rows = 1, .recompute = true } };
 	for (int i = 0; i < TT_COUNT(MESHES); i++) {
 		tt_llama_config m = tiny_model(VOCAB);
 		m.attention_bias = m.mlp_bias = i != 1;
 		m.tie_word_embeddings = i == 1;
 		tt_run_options o = tiny_options(m, tiny_rows(t->arena, ROWS, CONTEXT, VOCAB, 3), CONTEXT, ROWS);
 		o.compute = i == 2 ? TT_BF16 : TT_F32;
-		o.mesh.sp = MESHES[i].sp;
-		tt_verify_options v = { .ranks = 8, .steps = 1 };
-		memcpy(v.size, MESHES[i].size, sizeof v.size);
+		tt_verify_options v = { .ranks = 8, .steps = 1, .list = &MESHES[i], .nlist = 1 };
 		tt_verify_result r;
 		if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, NULL, NULL, &r)))
 			TT_CHECK_MSG(t, !r.meshes[0].finding && r.meshes[0].values > 100, "%d: %lld values, %s", i, (long long)r.meshes[0].values, r.meshes[0].finding);

@@ -7,28 +7,21 @@
 
 static const char *const short_names[TT_RUN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp" };
 
-static void mesh_name(const tt_verify_mesh *m, tt_buf *b)
+static int ranks_of(const int *size)
 {
+	int n = 1;
 	for (int i = 0; i < TT_RUN_AXES; i++)
-		if (m->size[i] > 1)
-			tt_buf_printf(b, "%s%s %d", b->n ? ", " : "", short_names[i], m->size[i]);
-	if (m->sp)
-		tt_buf_str(b, ", sp");
+		n *= size[i];
+	return n;
 }
 
 static void seen(void *ctx, const tt_verify_mesh *m)
 {
-	(void)ctx;
-	tt_buf b = { 0 };
-	mesh_name(m, &b);
-	if (m->illegal)
-		printf("  -       %-44s %s\n", b.s, m->illegal);
-	else
-		printf("  %-7s %-44s microbatches of %lld row%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", b.s, (long long)m->rows, m->rows == 1 ? "" : "s",
-		       m->recompute ? ", recomputed" : "", m->seconds,
-		       m->finding ? "\n          " : "", m->finding ? m->finding : "");
+	if (m->illegal) /* told at the end, by reason */
+		return;
+	printf("  %-7s %-44s microbatches of %lld row%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
+	       m->recompute ? ", recomputed" : "", m->seconds, m->finding ? "\n          " : "", m->finding ? m->finding : "");
 	fflush(stdout);
-	tt_buf_fini(&b);
 }
 
 static tt_status number(const char *flag, const char *text, int most, int *out)
@@ -41,65 +34,181 @@ static tt_status number(const char *flag, const char *text, int most, int *out)
 	return TT_OK;
 }
 
-/* "dp_replicate=2,tp=2" */
-static tt_status parse_mesh(tt_arena *a, const char *text, tt_verify_options *v)
+static const char *trimmed(tt_arena *a, const char *s, size_t n)
 {
-	int n = 1;
-	for (int i = 0; i < TT_RUN_AXES; i++)
-		v->size[i] = 1;
+	for (; n && *s == ' '; n--)
+		s++;
+	while (n && s[n - 1] == ' ')
+		n--;
+	return tt_arena_strndup(a, s, n);
+}
+
+/* "dp_replicate=2,tp=2,sp"; `sp`: where it is not said. */
+static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, bool sp, tt_verify_mesh *m)
+{
+	bool said = false;
+	*m = (tt_verify_mesh){ .size = { 1, 1, 1, 1 } };
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
-		const char *part = tt_arena_strndup(a, at, len), *eq = strchr(part, '=');
+		const char *part = trimmed(a, at, len), *eq = strchr(part, '=');
 		int ax = 0;
+		at += len + (at[len] == ',');
+		if (!strcmp(part, "sp")) {
+			m->sp = said = true;
+			continue;
+		}
 		while (ax < TT_RUN_AXES && !(eq && strlen(short_names[ax]) == (size_t)(eq - part) && !strncmp(short_names[ax], part, (size_t)(eq - part))))
 			ax++;
 		if (ax == TT_RUN_AXES)
-			TT_FAIL(TT_ERR_USAGE, "--mesh=%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp", text, part);
-		TT_TRY(number("--mesh", eq + 1, 64, &v->size[ax]));
-		n *= v->size[ax];
-		at += len + (at[len] == ',');
+			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (and \"sp\" beside tp)", flag, part);
+		TT_TRY(number(flag, eq + 1, TT_VERIFY_RANKS, &m->size[ax]));
 	}
+	int n = ranks_of(m->size);
 	if (n < 2)
-		TT_FAIL(TT_ERR_USAGE, "--mesh=%s: one rank, there is nothing to compare it with", text);
-	if (n > 64)
-		TT_FAIL(TT_ERR_USAGE, "--mesh=%s: %d ranks, at most 64", text, n);
+		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has one rank, there is nothing to compare it with", flag, text);
+	if (n > TT_VERIFY_RANKS)
+		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has %d ranks, at most %d", flag, text, n, TT_VERIFY_RANKS);
+	if (said && m->size[TT_TP] == 1)
+		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": sp is beside tensor parallel, and tp is 1", flag, text);
+	m->sp = m->size[TT_TP] > 1 && (said || sp);
 	return TT_OK;
+}
+
+/* Meshes separated by ";": each one row a microbatch with all kept, then two with all made again. */
+static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, bool sp, tt_verify_options *v)
+{
+	tt_verify_mesh *list = NULL, m;
+	int64_t cap = 0;
+	for (const char *at = text; *at;) {
+		size_t len = strcspn(at, ";");
+		const char *one = trimmed(a, at, len);
+		at += len + (at[len] == ';');
+		if (!*one)
+			continue;
+		TT_TRY(parse_mesh(a, flag, one, sp, &m));
+		v->ranks = TT_MAX(v->ranks, ranks_of(m.size));
+		for (m.rows = 1; m.rows <= (v->full ? 1 : 2); m.rows++) {
+			m.recompute = m.rows == 2;
+			TT_PUSH(a, list, v->nlist, cap, m);
+		}
+	}
+	if (!list)
+		TT_FAIL(TT_ERR_USAGE, "%s=%s: no mesh; \"all\", or as \"dp_shard=2,tp=2,sp; cp=4\"", flag, text);
+	v->list = list;
+	return TT_OK;
+}
+
+/* What the command itself reads; the rest goes to the config. */
+typedef struct words {
+	const char *meshes, *flag; /* and which flag said so */
+	bool ranks;
+	const char **rest;
+	int n;
+} words;
+
+static const char *value_of(const char *arg, const char *flag)
+{
+	size_t n = strlen(flag);
+	return !strncmp(arg, flag, n) && arg[n] == '=' ? arg + n + 1 : NULL;
+}
+
+static tt_status read_words(tt_arena *a, int argc, const char *const *argv, tt_verify_options *v, words *w)
+{
+	*w = (words){ .rest = TT_NEWN(a, const char *, argc + 1) };
+	for (int i = 0; i < argc; i++) {
+		const char *arg = argv[i], *x;
+		if ((x = value_of(arg, "--ranks")) || (x = value_of(arg, "--hardware.ranks"))) {
+			w->ranks = true;
+			TT_TRY(number("--ranks", x, TT_VERIFY_RANKS, &v->ranks));
+		} else if ((x = value_of(arg, "--steps"))) {
+			TT_TRY(number("--steps", x, 1000, &v->steps));
+		} else if ((x = value_of(arg, "--mesh")) || (x = value_of(arg, "--meshes"))) {
+			if (w->meshes)
+				TT_FAIL(TT_ERR_USAGE, "%s: meshes are given twice: all of them go into one --meshes, separated by \";\"", arg);
+			w->meshes = x;
+			w->flag = arg[6] == '=' ? "--mesh" : "--meshes";
+		} else if ((x = value_of(arg, "--numerics")) || (x = value_of(arg, "--debug.numerics"))) {
+			if (strcmp(x, "fast") && strcmp(x, "exact"))
+				TT_FAIL(TT_ERR_USAGE, "--numerics=%s: exact (all bits of training; the default) or fast (the forward's)", x);
+			v->fast = !strcmp(x, "fast");
+		} else if ((x = value_of(arg, "--backend"))) {
+			if (strcmp(x, "threads"))
+				TT_FAIL(TT_ERR_USAGE, "--backend=%s: ranks are threads of this process in this version (--backend=threads)", x);
+		} else if (!strcmp(arg, "--full")) {
+			v->full = true;
+		} else {
+			w->rest[w->n++] = arg;
+		}
+	}
+	if (w->meshes && w->ranks)
+		TT_FAIL(TT_ERR_USAGE, "%s names meshes and --ranks bounds them: one of the two", w->flag);
+	return TT_OK;
+}
+
+static void print_model(const tt_run_options *o, const tt_verify_options *v, const tt_llama_config *m)
+{
+	const tt_llama_config *c = &o->model;
+	printf("model: %lld layers, %lld heads, %lld kv heads of %lld, width %lld, hidden %lld, vocabulary %lld%s%s%s, %s", (long long)m->num_hidden_layers,
+	       (long long)m->num_attention_heads, (long long)m->num_key_value_heads, (long long)m->head_dim, (long long)m->hidden_size, (long long)m->intermediate_size,
+	       (long long)m->vocab_size, m->tie_word_embeddings ? ", tied" : "", m->attention_bias || m->mlp_bias ? ", biases" : "", m->sliding_window ? ", a window" : "",
+	       tt_dtype_name(o->compute));
+	if (v->full)
+		printf(", as the config has it\n");
+	else
+		printf(";\n  the config's %lld layers, %lld heads, %lld kv heads of %lld, width %lld, hidden %lld, vocabulary %lld made small: every degree up to %d divides each as before\n",
+		       (long long)c->num_hidden_layers, (long long)c->num_attention_heads, (long long)c->num_key_value_heads, (long long)c->head_dim, (long long)c->hidden_size,
+		       (long long)c->intermediate_size, (long long)c->vocab_size, v->ranks);
+}
+
+/* Meshes that cannot be, by reason. */
+static void print_illegal(tt_arena *a, const tt_verify_result *r)
+{
+	for (int64_t i = 0; i < r->n; i++) {
+		const char *why = r->meshes[i].illegal;
+		bool told = !why;
+		for (int64_t k = 0; k < i && !told; k++)
+			told = r->meshes[k].illegal && !strcmp(r->meshes[k].illegal, why);
+		if (told)
+			continue;
+		printf("  not legal: %s\n            ", why);
+		int n = 0;
+		for (int64_t k = i; k < r->n; k++)
+			if (r->meshes[k].illegal && !strcmp(r->meshes[k].illegal, why))
+				printf("%s%s", n++ ? "; " : "", tt_verify_mesh_name(a, &r->meshes[k]));
+		printf("\n");
+	}
 }
 
 static tt_status run(tt_arena *a, int argc, const char *const *argv)
 {
 	tt_verify_options v = { .ranks = 8, .steps = 3 };
-	const char **rest = TT_NEWN(a, const char *, argc + 1);
-	int n = 0;
-	for (int i = 0; i < argc; i++) {
-		if (!strncmp(argv[i], "--ranks=", 8))
-			TT_TRY(number("--ranks", argv[i] + 8, 64, &v.ranks));
-		else if (!strncmp(argv[i], "--steps=", 8))
-			TT_TRY(number("--steps", argv[i] + 8, 1000, &v.steps));
-		else if (!strncmp(argv[i], "--mesh=", 7))
-			TT_TRY(parse_mesh(a, argv[i] + 7, &v));
-		else if (!strcmp(argv[i], "--full"))
-			v.full = true;
-		else
-			rest[n++] = argv[i];
-	}
+	words w;
+	TT_TRY(read_words(a, argc, argv, &v, &w));
 	tt_config *cfg;
 	tt_run_options o;
-	TT_TRY(tt_cli_config(a, n, rest, NULL, &cfg));
+	TT_TRY(tt_cli_config(a, w.n, w.rest, NULL, &cfg));
 	TT_TRY(tt_run_options_from_config(a, cfg, &o));
-	o.mesh.sp = cfg->parallelism.enable_sequence_parallel;
+	bool all = !w.meshes || !strcmp(w.meshes, "all");
+	if (!all)
+		TT_TRY(parse_meshes(a, w.flag, w.meshes, cfg->parallelism.enable_sequence_parallel, &v));
 	tt_verify_result r;
 	double t0 = tt_now();
-	printf("one rank against %s, %d steps, exact numerics, ranks as threads%s\n", v.size[0] ? "a mesh" : tt_arena_printf(a, "every mesh of 2 to %d ranks", v.ranks), v.steps,
-	       v.full ? "" : "; the model at its smallest");
-	TT_TRY(tt_verify(a, &o, &v, seen, NULL, &r));
-	printf("model: %lld layers, %lld heads, %lld kv heads, width %lld, hidden %lld, vocabulary %lld\n", (long long)r.model.num_hidden_layers,
-	       (long long)r.model.num_attention_heads, (long long)r.model.num_key_value_heads, (long long)r.model.hidden_size,
-	       (long long)r.model.intermediate_size, (long long)r.model.vocab_size);
-	printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits; %lld differ; %lld are not legal; %.1f s\n",
-	       (long long)r.proven, (long long)r.numbers, (long long)r.states, (long long)r.failed, (long long)r.illegal, tt_now() - t0);
-	if (v.size[0] && r.illegal)
-		TT_FAIL(TT_ERR_USAGE, "--mesh: %s", r.meshes[0].illegal);
+	printf("one rank against %s, %s, ranks as threads\n", all ? tt_arena_printf(a, "every mesh of 2 to %d ranks", v.ranks) : w.meshes,
+	       v.fast ? "fast numerics: the forward of one step" :
+			tt_arena_printf(a, "exact numerics: %d steps from the start, a save, and 2 steps from the save of the mesh before", v.steps));
+	TT_TRY(tt_verify(a, &o, &v, seen, a, &r));
+	print_illegal(a, &r);
+	if (all)
+		printf("  not run: meshes of more than %d ranks%s\n", v.ranks, v.ranks < TT_VERIFY_RANKS ? tt_arena_printf(a, " (--ranks=%d)", TT_VERIFY_RANKS) : "");
+	print_model(&o, &v, &r.model);
+	if (v.fast)
+		printf("%lld meshes proven: each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)", (long long)r.proven);
+	else
+		printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s", (long long)r.proven,
+		       (long long)r.numbers, (long long)r.states, v.full ? "" : ", and in step 1 every value");
+	printf("; %lld differ; %lld are not legal; %.1f s\n", (long long)r.failed, (long long)r.illegal, tt_now() - t0);
+	if (!all && r.illegal)
+		TT_FAIL(TT_ERR_USAGE, "%s: %s", w.flag, r.meshes[0].illegal ? r.meshes[0].illegal : "not all of the meshes are legal");
 	if (!r.proven && !r.failed)
 		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v.ranks);
 	if (r.failed)

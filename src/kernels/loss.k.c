@@ -46,14 +46,15 @@ static void row_max(const tt_call *c) { run_tokens(c, row_max_lines); }
  * ascending, segments by a tree: so vocabulary shards of 1, 2, 4 or 8 parts continue the same tree. */
 enum { SEGMENTS = 8, EXP_BLOCK = 256 };
 
-static real sum_exp_of(const tt_arg *x_tv, int64_t t, real m)
+/* edges: [SEGMENTS + 1] of the segments in this shard; NULL: they are dealt anew, as in a whole vocabulary. */
+static real sum_exp_of(const tt_arg *x_tv, int64_t t, real m, const int64_t *edges)
 {
 	int64_t width = arg_width(x_tv);
 	real buf[EXP_BLOCK], e[EXP_BLOCK], s[SEGMENTS];
 	for (int g = 0; g < SEGMENTS; g++) {
-		int64_t stop = tt_deal(width, g + 1, SEGMENTS);
+		int64_t stop = edges ? edges[g + 1] : tt_deal(width, g + 1, SEGMENTS);
 		s[g] = 0;
-		for (int64_t at = tt_deal(width, g, SEGMENTS); at < stop; at += EXP_BLOCK) {
+		for (int64_t at = edges ? edges[g] : tt_deal(width, g, SEGMENTS); at < stop; at += EXP_BLOCK) {
 			int64_t n = TT_MIN((int64_t)EXP_BLOCK, stop - at);
 			const real *x = span_load(buf, x_tv, t, at, n);
 			for (int64_t i = 0; i < n; i++)
@@ -70,8 +71,10 @@ static real sum_exp_of(const tt_arg *x_tv, int64_t t, real m)
 }
 static void sum_exp_lines(const tt_call *c, int64_t begin, int64_t end)
 {
+	const tt_attr_sum_exp *at = c->attr;
+	bool listed = at && at->segments.n == SEGMENTS + 1 && at->segments.v[SEGMENTS] == arg_width(&c->in[0]);
 	for (int64_t t = begin; t < end; t++)
-		scalar_store(&c->out[0], 0, t, sum_exp_of(&c->in[0], t, scalar_load(&c->in[1], 0, t)));
+		scalar_store(&c->out[0], 0, t, sum_exp_of(&c->in[0], t, scalar_load(&c->in[1], 0, t), listed ? at->segments.v : NULL));
 }
 static void sum_exp(const tt_call *c) { run_tokens(c, sum_exp_lines); }
 
@@ -169,7 +172,7 @@ static void cross_entropy_lines(const tt_call *c, int64_t begin, int64_t end)
 {
 	int64_t first = vocab_first(c), width = arg_width(&c->in[0]);
 	for (int64_t t = begin; t < end; t++) {
-		real m = row_max_of(&c->in[0], t), s = sum_exp_of(&c->in[0], t, m) + (real)0, target = picked(c, t, first, width) + (real)0;
+		real m = row_max_of(&c->in[0], t), s = sum_exp_of(&c->in[0], t, m, NULL) + (real)0, target = picked(c, t, first, width) + (real)0;
 		real shift = m + real_log(s);
 		scalar_store(&c->out[0], 0, t, arg_i32(&c->in[1])[t] < 0 ? (real)0 : shift - target);
 		if (c->nout > 1)

@@ -13,32 +13,35 @@
 #include "train/internal.h"
 #include "train/witness.h"
 
-enum { ALL = 840, MOST_RANKS = 64, MORE = 2 /* steps after a resume */ };
+enum { MOST_RANKS = TT_VERIFY_RANKS, MORE = 2 /* steps after a resume */ };
 #define WITNESS_BYTES (2LL << 30)
 
 /* ---- the shrunk run ---------------------------------------------------------------------------------------------------------------------- */
 
-static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
-
-/* The least number from `least` on that the degrees 1 .. 8 divide as they do n; n itself if that is smaller. */
-static int64_t shrunk(int64_t n, int64_t least)
+/* The least number from `least` on that the degrees 1 .. ranks divide as they do n; n itself if that is smaller. */
+static int64_t shrunk(int64_t n, int64_t least, int ranks)
 {
-	int64_t k = least;
-	while (gcd(k, ALL) != gcd(n, ALL))
-		k++;
-	return TT_MIN(n, k);
+	for (int64_t k = least; k < n; k++) {
+		int d = 2;
+		while (d <= ranks && (k % d == 0) == (n % d == 0))
+			d++;
+		if (d > ranks)
+			return k;
+	}
+	return n;
 }
 
-static tt_llama_config shrink(tt_llama_config m)
+/* `fast`: widths that fast kernels take, so that they are what is compared. */
+static tt_llama_config shrink(tt_llama_config m, int ranks, bool fast)
 {
 	int64_t group = m.num_attention_heads / m.num_key_value_heads;
-	m.num_key_value_heads = shrunk(m.num_key_value_heads, 1 + (m.num_key_value_heads > 8 ? 8 : m.num_key_value_heads - 1));
-	m.num_attention_heads = m.num_key_value_heads * shrunk(group, 1);
+	m.num_key_value_heads = shrunk(m.num_key_value_heads, TT_MIN(m.num_key_value_heads, (int64_t)ranks + 1), ranks);
+	m.num_attention_heads = m.num_key_value_heads * shrunk(group, 1, ranks);
 	m.num_hidden_layers = TT_MIN(m.num_hidden_layers, (int64_t)2);
-	m.head_dim = TT_MIN(m.head_dim, (int64_t)4);
-	m.hidden_size = shrunk(m.hidden_size, 16);
-	m.intermediate_size = shrunk(m.intermediate_size, 24);
-	m.vocab_size = shrunk(m.vocab_size, 27);
+	m.head_dim = TT_MIN(m.head_dim, (int64_t)(fast ? 32 : 4));
+	m.hidden_size = shrunk(m.hidden_size, fast ? 64 : 16, ranks);
+	m.intermediate_size = shrunk(m.intermediate_size, TT_MAX(fast ? 96 : 24, ranks), ranks);
+	m.vocab_size = shrunk(m.vocab_size, TT_MAX(27, ranks), ranks);
 	m.sliding_window = m.sliding_window ? 7 : 0;
 	return m;
 }
@@ -71,11 +74,11 @@ static tt_rows uneven_rows(tt_arena *a, int64_t nrows, int64_t context, int64_t 
 	return (tt_rows){ .ids = ids, .labels = labels, .lengths = lengths, .nrows = nrows, .max_sequences = DOCUMENTS };
 }
 
-static tt_run_options small(tt_arena *a, const tt_run_options *o, int steps)
+static tt_run_options small(tt_arena *a, const tt_run_options *o, int steps, int ranks, bool fast)
 {
 	tt_run_options s = *o;
-	s.model = shrink(o->model);
-	int64_t context = shrunk(o->data.context_length, 24), rows = TT_MAX(shrunk(o->data.tokens_per_step / o->data.context_length, 5), (int64_t)2);
+	s.model = shrink(o->model, ranks, fast);
+	int64_t context = shrunk(o->data.context_length, TT_MAX(24, 2 * ranks), ranks), rows = TT_MAX(shrunk(o->data.tokens_per_step / o->data.context_length, 5, ranks), (int64_t)2);
 	s.data = (tt_data_options){ .source = "rows", .context_length = context, .tokens_per_step = rows * context, .vocab_size = (int)s.model.vocab_size, .repeat = true,
 				    .rows = uneven_rows(a, rows * steps, context, s.model.vocab_size), .seed = o->data.seed };
 	s.tokens_per_microbatch = s.data.tokens_per_step;
@@ -314,21 +317,21 @@ static tt_status remember(proof *p, tt_trainer *t, int step, const tt_step_repor
 static tt_status one_rank(proof *p)
 {
 	tt_run_options o = p->o;
-	if (!p->v->full) {
-		p->first = tt_witness_new(p->a, o.data.tokens_per_step, WITNESS_BYTES);
+	if (!p->v->full || p->v->fast) {
+		p->first = tt_witness_new(p->a, o.data.tokens_per_step, WITNESS_BYTES, p->v->fast);
 		o.exec.probe = tt_witness_probe(p->first);
 	}
 	tt_trainer *t;
 	TT_TRY(tt_trainer_create(&o, &t));
 	tt_status s = TT_OK;
-	for (int i = 0; i < p->all && !s; i++) {
+	for (int i = 0; i < (p->v->fast ? 1 : p->all) && !s; i++) {
 		tt_step_report r;
 		if (p->first)
 			tt_witness_keep(p->first, i ? NULL : t);
 		s = tt_trainer_step(t, &r);
 		if (!s)
 			s = remember(p, t, i, &r);
-		if (!s && i == p->v->steps - 1) {
+		if (!s && i == p->v->steps - 1 && !p->v->fast) {
 			p->saved = tt_arena_printf(p->a, "%s/one", p->folder);
 			p->saved_by = "one rank";
 			s = save(p, t, p->saved, p->a);
@@ -390,13 +393,15 @@ static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
 	proof *p = me->p;
 	tt_witness_rank *w = &p->found[me->rank];
 	w->t = r->step == p->watched - 1 ? t : NULL;
-	return p->searching ? TT_OK : check_step(p, t, me->rank, (int)r->step - 1, r, me->a);
+	return p->searching || p->v->fast ? TT_OK : check_step(p, t, me->rank, (int)r->step - 1, r, me->a);
 }
 
 /* What rank 0 leads the others through: steps from the start, a save; then the save of the mesh before, and steps from there. */
 static tt_status lead(proof *p, tt_trainer *t, tt_arena *a)
 {
 	tt_step_report r;
+	if (p->v->fast)
+		return tt_trainer_step(t, &r);
 	int upto = p->searching ? p->watched : p->all;
 	for (int i = 0; i < p->v->steps && i < upto; i++)
 		TT_TRY(tt_trainer_step(t, &r));
@@ -508,7 +513,7 @@ static const char *finding(proof *p, int ranks, bool value, bool state)
 		tt_buf_str(&b, ": ");
 	}
 	if (value)
-		tt_buf_str(&b, state ? "so after step " : "rounded away: no parameter or state differs");
+		tt_buf_str(&b, state ? "so after step " : p->v->fast ? "of a forward that fast numerics promise to be the same" : "rounded away: no parameter or state differs");
 	if (value && state)
 		tt_buf_printf(&b, "%d: ", p->step + 1);
 	if (state)
@@ -540,7 +545,7 @@ static tt_status search(proof *p, int ranks)
 	p->searching = true;
 	p->watched = p->step + 1;
 	p->own = NULL;
-	p->witness = tt_witness_new(p->a, p->o.data.tokens_per_step, WITNESS_BYTES);
+	p->witness = tt_witness_new(p->a, p->o.data.tokens_per_step, WITNESS_BYTES, p->v->fast);
 	tt_status s = one_rank_watched(p);
 	if (!s)
 		s = run_mesh(p, ranks);
@@ -553,6 +558,8 @@ static tt_status verify_mesh(proof *p)
 {
 	tt_verify_mesh *m = p->mesh;
 	m->illegal = tt_mesh_illegal(p->a, &p->o.model, p->o.data.context_length, m->size);
+	if (!m->illegal && p->v->fast && (m->size[TT_TP] & (m->size[TT_TP] - 1) || m->size[TT_TP] > 8))
+		m->illegal = tt_arena_printf(p->a, "fast numerics promise the same forward for tp 1, 2, 4 and 8, not for %d (debug.numerics = \"exact\" does)", m->size[TT_TP]);
 	if (m->illegal)
 		return TT_OK;
 	int ranks = 1;
@@ -581,7 +588,7 @@ static tt_status verify_mesh(proof *p)
 	forget(p);
 	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY)
 		TT_TRY(s);
-	if (!m->finding) {
+	if (!m->finding && !p->v->fast) {
 		remove_folder(p->saved);
 		p->saved = own;
 		p->saved_by = tt_verify_mesh_name(p->a, m);
@@ -627,19 +634,18 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 	tt_verify_result r = { .model = p->o.model, .resumed = MORE };
 	TT_TRY(one_rank(p));
 	r.states = p->nstates;
-	r.numbers = 3 * tt_llama_params(&p->o.model);
-	bool one = v->size[0] > 0;
-	if (one) {
-		r.meshes = TT_NEW(p->a, tt_verify_mesh);
-		*r.meshes = (tt_verify_mesh){ .sp = o->mesh.sp && v->size[TT_TP] > 1, .rows = 1 };
-		memcpy(r.meshes->size, v->size, sizeof v->size);
-		r.n = 1;
+	r.numbers = (p->o.optim.sgd ? 2 : 3) * tt_llama_params(&p->o.model);
+	if (v->list) {
+		r.meshes = TT_NEWN(p->a, tt_verify_mesh, v->nlist);
+		memcpy(r.meshes, v->list, (size_t)v->nlist * sizeof *r.meshes);
+		r.n = v->nlist;
 	} else {
 		list_meshes(p->a, v, &r);
 	}
 	int64_t rows = p->o.data.tokens_per_step / p->o.data.context_length;
 	for (int64_t i = 0; i < r.n; i++) {
-		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(r.meshes[i].rows, rows);
+		int64_t given = TT_MAX(r.meshes[i].rows, (int64_t)1);
+		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(given, rows);
 		p->mesh = &r.meshes[i];
 		TT_TRY(verify_mesh(p));
 		r.illegal += p->mesh->illegal != NULL;
@@ -648,7 +654,7 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		if (seen)
 			seen(ctx, p->mesh);
 	}
-	if (r.proven) {
+	if (r.proven && !v->fast) {
 		const char *differs;
 		TT_TRY(one_rank_resumed(p, &differs));
 		if (differs)
@@ -665,8 +671,8 @@ tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_option
 	if (o->exec.f64)
 		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics to verify in");
 	proof p = { .a = a, .v = v, .all = v->steps + MORE, .lock = PTHREAD_MUTEX_INITIALIZER };
-	p.o = v->full ? *o : small(a, o, p.all);
-	p.o.exec.numerics = TT_EXACT;
+	p.o = v->full ? *o : small(a, o, p.all, v->ranks, v->fast);
+	p.o.exec.numerics = v->fast ? TT_FAST : TT_EXACT;
 	p.o.mesh = (tt_run_mesh){ 0 };
 	p.o.record = (tt_hashes_options){ 0 };
 	p.want = TT_NEWN(a, whole, p.all);

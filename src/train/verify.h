@@ -1,17 +1,21 @@
 /* verify: one rank against meshes of ranks, bit for bit (`exact`).
  *
- * The config's model is shrunk to the smallest dims of the same divisibility (as far as degrees up to 8 can see), so that a plan for a large
- * model is proven in seconds: every extent keeps its greatest common divisor with 840 = lcm(1..8). */
+ * The config's model is shrunk to the smallest dims that a degree up to the number of ranks divides as it divides the config's, so that a plan for a
+ * large model is proven in seconds: heads that tp does not divide, fewer kv heads than tp and an uneven vocabulary stay what they are. */
 #ifndef TT_VERIFY_H
 #define TT_VERIFY_H
 
 #include "train/train.h"
 
+enum { TT_VERIFY_RANKS = 64 }; /* at most */
+
 typedef struct tt_verify_options {
-	int ranks;    /* meshes of 2 .. ranks ranks */
+	int ranks;    /* meshes of 2 .. ranks ranks; with a list, the most that one of them has */
 	int steps;
 	bool full;    /* the model and data as they are */
-	int size[TT_RUN_AXES]; /* this mesh alone; all 0: every legal one */
+	bool fast;    /* in `fast`, what that promises: each token's forward has the same bits for tp 1, 2, 4, 8 and any dp and cp. No backward, no resume */
+	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, rows and recompute of them; NULL: every legal one */
+	int64_t nlist;
 	/* For tests of the test: changes a rank's options before its trainer is made. NULL: nothing. */
 	void (*fault)(void *ctx, tt_run_options *o);
 	void *fault_ctx;
@@ -20,7 +24,7 @@ typedef struct tt_verify_options {
 typedef struct tt_verify_mesh {
 	int size[TT_RUN_AXES];
 	bool sp;
-	int64_t rows;        /* of a microbatch */
+	int64_t rows;        /* of a microbatch; 0: as the config has it, or with the shrunk model one by one */
 	bool recompute;      /* all of it, where the one rank keeps everything */
 	const char *illegal; /* why it was not run; NULL: it was */
 	const char *finding; /* what differs first, or the error; NULL: every bit is that of one rank */

@@ -16,6 +16,7 @@ typedef struct entry {
 struct tt_witness {
 	tt_arena *a;
 	int64_t tokens, left;
+	bool forward;
 	entry *slot; /* [SLOTS] */
 	tt_witness_rank own;
 };
@@ -146,7 +147,12 @@ static tt_witness_place *places(const tt_trainer *t, const tt_graph *g, tt_arena
 /* What F made may be made again in B; what OPT and PREP find may be of before the update or after it. */
 static int class_of(tt_segment seg) { return seg == TT_SEG_F || seg == TT_SEG_B ? 0 : (int)seg; }
 
-static bool skipped(const tt_witness_rank *r, const tt_witness_place *p) { return !p->key || (p->complete && class_of(r->seg) == 0); }
+static bool skipped(const tt_witness_rank *r, const tt_witness_place *p)
+{
+	if (!p->key || (p->complete && class_of(r->seg) == 0))
+		return true;
+	return r->w->forward && r->seg != TT_SEG_F && !(r->seg == TT_SEG_B && tt_pattern_match("loss.*.logits|loss.*.lse|loss.*.nll", p->key));
+}
 
 /* ---- elements --------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -220,10 +226,10 @@ static entry *slot_of(const tt_witness *w, const char *key, int class)
 	return &w->slot[h % SLOTS];
 }
 
-tt_witness *tt_witness_new(tt_arena *a, int64_t tokens, int64_t limit)
+tt_witness *tt_witness_new(tt_arena *a, int64_t tokens, int64_t limit, bool forward)
 {
 	tt_witness *w = TT_NEW(a, tt_witness);
-	*w = (tt_witness){ .a = a, .tokens = tokens, .left = limit, .slot = TT_NEWN(a, entry, SLOTS), .own = { .w = w, .a = a } };
+	*w = (tt_witness){ .a = a, .tokens = tokens, .left = limit, .forward = forward, .slot = TT_NEWN(a, entry, SLOTS), .own = { .w = w, .a = a } };
 	return w;
 }
 
@@ -432,7 +438,7 @@ static void keep_term(tt_witness_rank *r, const tt_probe_value *v, const entry *
 {
 	const tt_witness_place *p = &r->place[v->value];
 	const tt_graph *g = tt_trainer_typed(r->t);
-	bool reals = b.planes == 1 && b.size == 4;
+	bool reals = b.planes == 1 && b.size == 4 && r->g->values[v->value].dtype != TT_ACC; /* acc in `fast`: rounded sums */
 	if ((b.planes != 3 && !reals) || !fits(p, e, &b))
 		return;
 	tt_witness_term t = { .typed = p->typed, .seen = r->seen, .key = p->key, .class = class_of(r->seg), .counts = true, .size = b, .column = p->column.start };

@@ -8,8 +8,9 @@
 #include "train/train.h"
 
 typedef struct tt_witness tt_witness;
-/* Of a run with steps of `tokens` tokens. In `a`, which no other thread uses meanwhile. At most `limit` bytes of values are kept. */
-tt_witness *tt_witness_new(tt_arena *a, int64_t tokens, int64_t limit);
+/* Of a run with steps of `tokens` tokens. In `a`, which no other thread uses meanwhile. At most `limit` bytes of values are kept. `forward`: F, and
+ * token losses, alone, of values that both graphs have once passes have changed them: for `fast`, where no more is promised. */
+tt_witness *tt_witness_new(tt_arena *a, int64_t tokens, int64_t limit, bool forward);
 
 /* One rank: its options take tt_witness_probe before the trainer is made; nothing is kept before tt_witness_keep. */
 tt_probe tt_witness_probe(tt_witness *w);
