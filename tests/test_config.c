@@ -510,17 +510,17 @@ static void key_errors(tt_test *t)
 		{"[training]\ntokens_per_step = 16384\ntokens_per_microbatch = 32768", NULL,
 		 "f.toml:3:1: training.tokens_per_microbatch = 32768 is more than training.tokens_per_step = 16384"},
 		{"[training]\ncontext_length = 65536", NULL,
-		 "f.toml:2:1: training.tokens_per_step = 16384 is no multiple of training.context_length = 65536"},
+		 "f.toml:2:1: training.tokens_per_step = 16384 is no multiple of training.context_length = 65536 (65536 would be)"},
 		{"[training]\ntokens_per_step = 1000", NULL,
-		 "f.toml:2:1: training.tokens_per_step = 1000 is no multiple of training.context_length = 2048"},
+		 "f.toml:2:1: training.tokens_per_step = 1000 is no multiple of training.context_length = 2048 (2048 would be)"},
 		{"[training]\ncontext_length = 128", "--training.tokens_per_step=1000",
-		 "--training.tokens_per_step=1000: training.tokens_per_step = 1000 is no multiple of training.context_length = 128"},
+		 "--training.tokens_per_step=1000: training.tokens_per_step = 1000 is no multiple of training.context_length = 128 (896 or 1024 would be)"},
 		{"[training]\ntokens_per_step = 4096", "--training.context_length=100",
-		 "--training.context_length=100: training.tokens_per_step = 4096 is no multiple of training.context_length = 100"},
+		 "--training.context_length=100: training.tokens_per_step = 4096 is no multiple of training.context_length = 100 (4000 or 4100 would be)"},
 		{"[training]\ntokens_per_microbatch = 8192", "--training.tokens_per_step=4096",
 		 "--training.tokens_per_step=4096: training.tokens_per_microbatch = 8192 is more than training.tokens_per_step = 4096"},
 		{"[training]\ntokens_per_microbatch = 1024", NULL,
-		 "f.toml:2:1: training.tokens_per_microbatch = 1024 is no multiple of training.context_length = 2048"},
+		 "f.toml:2:1: training.tokens_per_microbatch = 1024 is no multiple of training.context_length = 2048 (2048 would be)"},
 		{"[validation]\nenable = true", NULL,
 		 "f.toml:2:1: validation.enable is true, but neither validation.paths nor validation.fraction holds out a file"},
 		{"[a\n", NULL, "f.toml:1:3: expected ']' to close the header, got the end of the line"},
@@ -682,6 +682,8 @@ static const char *other_value(tt_arena *a, const tt_key *k)
 	case TT_KEY_ENUM:
 		return k->choices.n == 1 ? NULL : tt_arena_printf(a, "--%s=%s", f, k->choices.words[k->def.i == 0]);
 	case TT_KEY_TABLES:
+		if (!strcmp(k->name, "layouts"))
+			return tt_arena_printf(a, "--%s=[{place = \"use\", value = \"a|b\", by = \"c\", axis = \"tp\", type = \"S(1)\", when = \"!sp\"}]", f);
 		return tt_arena_printf(a, "--%s=[{pattern = \"a|b\", lr_scale = 0.1}, {pattern = \"c\"}]", f);
 	}
 	return NULL;

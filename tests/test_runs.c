@@ -653,8 +653,8 @@ static void meshes(tt_test *t)
 	TT_CHECK(t, latest(t, "short-one") > 1);
 	same_end(t, "short-one", "short-many", latest(t, "short-one"));
 	RUN_SAYS(t, "uneven", "--training.steps=1 --ranks=3", 0, "the 4 rows of a step are dealt to 3 data ranks, at most 2 each");
-	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "has 3 ranks, hardware.ranks is 2 (--ranks=3)");
-	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 does not deal 2 heads with 1 kv heads");
+	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "hardware.ranks = 2 is no multiple of 3, the product of tensor_parallel_degree 3, so parallelism.data_parallel_shard_degree = -1 has no whole number left: --ranks=3");
+	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 is more than the 2 heads (model.num_attention_heads): at most 2");
 }
 
 const tt_case tt_suite_runs[] = {

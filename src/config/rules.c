@@ -4,6 +4,8 @@
 /* ---- aliases --------------------------------------------------------------------------------------------------------
  * Spellings of TorchTitan, today's and those of its TOML days. */
 
+#define NO_STAGES "this version has no pipeline stages; delete the key"
+
 static const tt_alias ALIASES[] = {
 	{"validator.*", "validation.*", NULL},
 	{"profiler.*", "profiling.*", NULL},
@@ -44,6 +46,19 @@ static const tt_alias ALIASES[] = {
 	{"optimizer.implementation", NULL, "there is one implementation; delete the key"},
 	{"optimizer.fused", NULL, "there is one implementation; delete the key"},
 	{"parallelism.spmd_backend", NULL, "there is one; delete the key"},
+	{"parallelism.tp_gemm_backend", NULL, "there is one; delete the key"},
+	{"parallelism.enable_fsdp_symm_mem", NULL, "ranks of one process read each other's memory as it is; delete the key"},
+	{"parallelism.disable_loss_parallel", NULL, "logits are never gathered; delete the key"},
+	{"parallelism.pipeline_parallel_schedule", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_schedule_csv", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_layers_per_stage", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_first_stage_less_layers", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_last_stage_less_layers", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_microbatch_size", NULL, NO_STAGES},
+	{"parallelism.num_pp_microbatches", NULL, NO_STAGES},
+	{"parallelism.module_fqns_per_model_part", NULL, NO_STAGES},
+	{"parallelism.expert_tensor_parallel_degree", NULL, "this version has no experts; delete the key"},
+	{"parallelism.expert_parallel_comm_backend", NULL, "this version has no experts; delete the key"},
 	{"compile.*", NULL, "every program is compiled; delete the section"},
 };
 
@@ -176,8 +191,9 @@ static tt_status check_multiple(tt_arena *a, const tt_config *c, const char *who
 {
 	if (n % k == 0)
 		return TT_OK;
-	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld", tt_config_at(a, c, part, whole), whole,
-	        (long long)n, part, (long long)k);
+	int64_t below = n / k * k;
+	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld (%s)", tt_config_at(a, c, part, whole), whole, (long long)n, part, (long long)k,
+		tt_arena_printf(a, below ? "%lld or %lld would be" : "%lld would be", (long long)(below ? below : k), (long long)(below + k)));
 }
 
 /* Steps and microbatches are whole rows of context_length tokens; the last microbatch of a step may be smaller. */

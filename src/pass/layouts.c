@@ -157,6 +157,8 @@ static bool speaks_of(const tt_layout_row *r, const tt_graph *g, tt_v v)
 	const tt_value *x = &g->values[v];
 	char room[320];
 	bool param = x->kind == TT_STATE && g->states[x->state].trainable;
+	if (x->kind == TT_TEMP && g->nodes[x->def].seg == TT_SEG_PREP) /* casts and packs: they lie as their masters */
+		return false;
 	if (r->place == TT_PLACE_MAKE ? x->kind != TT_TEMP : r->place == TT_PLACE_PARAM ? !param : r->place == TT_PLACE_STORE ? x->kind == TT_TEMP : false)
 		return false;
 	return tt_pattern_match(r->value, base_name(x->name, room, sizeof room));

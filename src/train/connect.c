@@ -124,10 +124,18 @@ static tt_strings model_warnings(tt_arena *a, const tt_config *cfg, const tt_lla
 	/* Rows of a step are dealt to the ranks that have data of their own. */
 	int64_t data = cfg->hardware.ranks / (cfg->parallelism.context_parallel_degree * cfg->parallelism.tensor_parallel_degree);
 	int64_t rows = cfg->training.tokens_per_step / cfg->training.context_length;
-	if (data > 1 && rows % data)
+	const char *at_rows = tt_config_at(a, cfg, "training.tokens_per_step", "hardware.ranks");
+	if (data > 1 && rows < data)
+		items[n++] = tt_arena_printf(a, "%sa step has %lld row%s for %lld data ranks: %lld of them have none and wait for the others (training.tokens_per_step, "
+					     "training.context_length; or context and tensor parallel degrees above 1, which share rows)", at_rows, (long long)rows, rows == 1 ? "" : "s", (long long)data,
+					     (long long)(data - rows));
+	else if (data > 1 && rows % data)
 		items[n++] = tt_arena_printf(a, "%sthe %lld rows of a step are dealt to %lld data ranks, at most %lld each: some wait for others (training.tokens_per_step)",
-					     tt_config_at(a, cfg, "training.tokens_per_step", "hardware.ranks"), (long long)rows, (long long)data,
-					     (long long)tt_ceil_div(rows, data));
+					     at_rows, (long long)rows, (long long)data, (long long)tt_ceil_div(rows, data));
+	int64_t share = tt_ceil_div(rows, TT_MAX(data, (int64_t)1)) * cfg->training.context_length;
+	if (data > 1 && cfg->training.tokens_per_microbatch > share)
+		items[n++] = tt_arena_printf(a, "%straining.tokens_per_microbatch = %lld plans memory for more than the %lld tokens that a data rank has of a step",
+					     tt_config_at(a, cfg, "training.tokens_per_microbatch", NULL), (long long)cfg->training.tokens_per_microbatch, (long long)share);
 	int usable = cfg->hardware.threads ? tt_machine_threads() : 0;
 	if (cfg->hardware.threads > usable)
 		items[n++] = tt_arena_printf(a, "%shardware.threads = %lld is more than the %d CPU%s this process may use: threads will wait for each other",

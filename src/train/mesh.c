@@ -172,6 +172,10 @@ tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *o)
 	}
 	o->mesh = (tt_run_mesh){ .sp = cfg->parallelism.enable_sequence_parallel && size[TT_TP] > 1 };
 	memcpy(o->mesh.size, size, sizeof o->mesh.size);
+	if (!cfg->training.tokens_per_microbatch) { /* a rank's whole share */
+		int64_t rows = cfg->training.tokens_per_step / cfg->training.context_length;
+		o->tokens_per_microbatch = tt_ceil_div(rows, (int64_t)size[TT_DP_REPLICATE] * size[TT_DP_SHARD]) * cfg->training.context_length;
+	}
 	if (cfg->hardware.ranks > 1 && (cfg->debug.record_hashes.n || cfg->metrics.norm_groups.n))
 		TT_FAIL(TT_ERR_USAGE, "%sdebug.record_hashes and metrics.norm_groups are of one rank in this version (hardware.ranks = %lld)",
 			tt_config_at(a, cfg, "hardware.ranks", "debug.record_hashes"), (long long)cfg->hardware.ranks);
