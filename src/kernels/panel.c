@@ -1,4 +1,4 @@
-/* panel.c: pieces of plain weights to panels, at the speed of the cache they come from. */
+/* panel.c: operands to what tiles read, at the speed of the cache they come from. */
 #include "kernels/panel.h"
 
 #include <string.h>
@@ -11,12 +11,10 @@
 
 enum { WIDE = 64, DEEP = 64 };
 
-/* 8 x 8 of s (lines lds apart) to its transpose at d (lines of 64). */
-static WIDER inline void turn8(const float *s, int64_t lds, float *d)
+/* 8 lines of 8 to their transpose at d (lines ldd apart). */
+static WIDER inline void turn8(__m256 r[8], float *d, int64_t ldd)
 {
-	__m256 r[8], u[8];
-	for (int i = 0; i < 8; i++)
-		r[i] = _mm256_loadu_ps(s + i * lds);
+	__m256 u[8];
 	for (int i = 0; i < 4; i++) {
 		u[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
 		u[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
@@ -27,9 +25,18 @@ static WIDER inline void turn8(const float *s, int64_t lds, float *d)
 			r[h + 2 * i + 1] = _mm256_shuffle_ps(u[h + i], u[h + 2 + i], 0xee);
 		}
 	for (int i = 0; i < 4; i++) {
-		_mm256_storeu_ps(d + i * WIDE, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-		_mm256_storeu_ps(d + (i + 4) * WIDE, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+		_mm256_storeu_ps(d + i * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+		_mm256_storeu_ps(d + (i + 4) * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
 	}
+}
+
+/* 8 x 8 of s (lines lds apart) to its transpose at d. */
+static WIDER inline void transpose8_f32(const float *s, int64_t lds, float *d, int64_t ldd)
+{
+	__m256 r[8];
+	for (int i = 0; i < 8; i++)
+		r[i] = _mm256_loadu_ps(s + i * lds);
+	turn8(r, d, ldd);
 }
 
 /* DEEP columns of all lines at a time: 16 KiB of `to`, which stay in L1 while each line is read in one run of 4 cache lines. */
@@ -46,7 +53,7 @@ WIDER void tt_panel_turn(const float *w, int64_t ld, int64_t nf, int64_t n, floa
 					for (int64_t j = 0; j < DEEP; j += 16)
 						__builtin_prefetch(w + (f + i) * ld + c1 + j);
 			for (; c + 8 <= c1; c += 8)
-				turn8(w + f * ld + c, ld, to + c * WIDE + f);
+				transpose8_f32(w + f * ld + c, ld, to + c * WIDE + f, WIDE);
 			for (; c < c1; c++)
 				for (int64_t i = f; i < f + 8; i++)
 					to[c * WIDE + i] = w[i * ld + c];
@@ -72,6 +79,132 @@ WIDER void tt_panel_copy(const float *w, int64_t ld, int64_t nf, int64_t n, floa
 			memcpy(to, w, (size_t)nf * sizeof *w);
 		}
 	}
+}
+
+static WIDER void interleave(const tt_bf16 *restrict a, const tt_bf16 *restrict b, tt_bf16 *restrict to)
+{
+	for (int j = 0; j < WIDE; j += 16) {
+		__m256i u = _mm256_loadu_si256((const __m256i *)(a + j)), v = _mm256_loadu_si256((const __m256i *)(b + j));
+		__m256i lo = _mm256_unpacklo_epi16(u, v), hi = _mm256_unpackhi_epi16(u, v);
+		_mm256_storeu_si256((__m256i *)(to + 2 * j), _mm256_permute2x128_si256(lo, hi, 0x20));
+		_mm256_storeu_si256((__m256i *)(to + 2 * j + 16), _mm256_permute2x128_si256(lo, hi, 0x31));
+	}
+}
+
+/* As two lines of floats, the odd token's first. */
+static WIDER void widen_two(const tt_bf16 *restrict a, const tt_bf16 *restrict b, float *restrict to)
+{
+	for (int j = 0; j < WIDE; j++) {
+		to[j] = tt_bf16_to_f32(b[j]);
+		to[j + WIDE] = tt_bf16_to_f32(a[j]);
+	}
+}
+
+#define DEFINE_PAIRS(name, dst, two)										       \
+	WIDER void name(const tt_bf16 *x, int64_t ld, int64_t nf, int64_t n, dst *restrict to)			       \
+	{													       \
+		enum { AHEAD = 8 };										       \
+		static const tt_bf16 zero[WIDE];								       \
+		for (int64_t t = 0; t < n; t += 2, to += 2 * WIDE) {						       \
+			const tt_bf16 *a = x + t * ld, *b = t + 1 < n ? a + ld : zero;				       \
+			if (t + AHEAD + 1 < n)									       \
+				for (int j = 0; j < nf; j += 32) {						       \
+					__builtin_prefetch(a + AHEAD * ld + j);					       \
+					__builtin_prefetch(b + AHEAD * ld + j);					       \
+				}										       \
+			if (nf == WIDE) {									       \
+				two(a, b, to);									       \
+			} else {										       \
+				tt_bf16 ta[WIDE] = {0}, tb[WIDE] = {0};						       \
+				memcpy(ta, a, (size_t)nf * sizeof *a);						       \
+				memcpy(tb, b, (size_t)nf * sizeof *b);						       \
+				two(ta, tb, to);								       \
+			}											       \
+		}												       \
+	}
+DEFINE_PAIRS(tt_panel_pair, tt_bf16, interleave)
+DEFINE_PAIRS(tt_panel_widen, float, widen_two)
+
+/* The odd line of each pair first. */
+static WIDER void transpose8_widened(const tt_bf16 *s, int64_t lds, float *d, int64_t ldd)
+{
+	__m256 r[8];
+	for (int i = 0; i < 8; i++) {
+		__m128i h = _mm_loadu_si128((const __m128i *)(s + (i ^ 1) * lds));
+		r[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+	}
+	turn8(r, d, ldd);
+}
+
+static WIDER void transpose8_bf16(const tt_bf16 *s, int64_t lds, tt_bf16 *d, int64_t ldd)
+{
+	__m128i r[8], u[8];
+	for (int i = 0; i < 8; i++)
+		r[i] = _mm_loadu_si128((const __m128i *)(s + i * lds));
+	for (int i = 0; i < 4; i++) {
+		u[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* columns 0..3 of lines 2i, 2i+1 */
+		u[i + 4] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]); /* columns 4..7 */
+	}
+	for (int h = 0; h < 8; h += 4) {
+		r[h] = _mm_unpacklo_epi32(u[h], u[h + 1]);
+		r[h + 1] = _mm_unpackhi_epi32(u[h], u[h + 1]);
+		r[h + 2] = _mm_unpacklo_epi32(u[h + 2], u[h + 3]);
+		r[h + 3] = _mm_unpackhi_epi32(u[h + 2], u[h + 3]);
+		for (int i = 0; i < 2; i++) {
+			_mm_storeu_si128((__m128i *)(d + (h + 2 * i) * ldd), _mm_unpacklo_epi64(r[h + i], r[h + 2 + i]));
+			_mm_storeu_si128((__m128i *)(d + (h + 2 * i + 1) * ldd), _mm_unpackhi_epi64(r[h + i], r[h + 2 + i]));
+		}
+	}
+}
+
+#define DEFINE_TURN(name, src, dst, eight, conv, line, pairs, flip)						       \
+	WIDER void name(const src *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, dst *restrict to)	       \
+	{													       \
+		enum { AHEAD = 32 };										       \
+		int64_t t = 0;											       \
+		for (; t + 8 <= n; t += 8) {									       \
+			int64_t o = 0;										       \
+			for (; o + 8 <= no; o += 8) {								       \
+				if (o % (line) == 0 && t + AHEAD + 8 <= n)					       \
+					for (int i = 0; i < 8; i++)						       \
+						__builtin_prefetch(dy + (t + AHEAD + i) * lds + o);		       \
+				eight(dy + t * lds + o, lds, to + o * ld + t, ld);				       \
+			}											       \
+			for (; o < no; o++)									       \
+				for (int64_t i = t; i < t + 8; i++)						       \
+					to[o * ld + (i ^ (flip))] = conv(dy[i * lds + o]);			       \
+		}												       \
+		for (; t < n; t++)										       \
+			for (int64_t o = 0; o < no; o++)							       \
+				to[o * ld + (t ^ (flip))] = conv(dy[t * lds + o]);				       \
+		if ((pairs) && n % 2)										       \
+			for (int64_t o = 0; o < no; o++)							       \
+				to[o * ld + (n ^ (flip))] = 0;							       \
+	}
+#define SAME(x) (x)
+DEFINE_TURN(tt_lines_turn_f32, float, float, transpose8_f32, SAME, 16, false, 0)
+DEFINE_TURN(tt_lines_turn_bf16, tt_bf16, tt_bf16, transpose8_bf16, SAME, 32, true, 0)
+DEFINE_TURN(tt_lines_turn_widen, tt_bf16, float, transpose8_widened, tt_bf16_to_f32, 32, true, 1)
+
+WIDER void tt_widen_along(const tt_bf16 *restrict from, int64_t n, float *restrict to)
+{
+	for (int64_t i = 0; i < n; i++) {
+		uint32_t pair;
+		memcpy(&pair, from + 2 * i, sizeof pair);
+		uint64_t both = (pair & 0xffff0000u) | (uint64_t)pair << 48;
+		memcpy(to + 2 * i, &both, sizeof both);
+	}
+}
+
+WIDER void tt_widen_panel(const tt_bf16 *restrict from, int64_t n, float *restrict to)
+{
+	const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+	for (int64_t i = 0; i < n; i++, from += 2 * WIDE, to += 2 * WIDE)
+		for (int j = 0; j < WIDE; j += 8) {
+			__m256i pairs = _mm256_loadu_si256((const __m256i *)(from + 2 * j));
+			_mm256_storeu_si256((__m256i *)(to + j), _mm256_and_si256(pairs, high));
+			_mm256_storeu_si256((__m256i *)(to + WIDE + j), _mm256_slli_epi32(pairs, 16));
+		}
 }
 
 #endif

@@ -1,13 +1,34 @@
-/* Panels of a plain f32 weight [o,k], made where a product needs them: the layout of pack.k.c, [depth][64], 64 features wide, zero beyond
- * the last feature. For kernels that run on AVX2 or better. */
+/* Operands brought to where tiles read them: panels, 64 features wide, zero beyond the last feature (the layouts of pack.k.c), and lines turned
+ * into columns. For kernels that run on AVX2 or better.
+ *
+ * bf16 goes in pairs of the contraction, [n/2][64][2]. "Widened": as floats, the odd one of each pair before the even one. The partner of an
+ * odd last one is zero.
+ */
 #ifndef TT_KERNELS_PANEL_H
 #define TT_KERNELS_PANEL_H
 
-#include <stdint.h>
+#include "base/base.h"
 
-/* Features are lines of w (TT_PACK_FWD): nf <= 64 lines, `ld` apart, of n elements, to [n][64]. */
+/* ---- panels of a plain matrix ------------------------------------------------------------------------------------------ */
+
+/* Features are lines of w (TT_PACK_FWD of f32): nf <= 64 lines, `ld` apart, of n elements, to [n][64]. */
 void tt_panel_turn(const float *w, int64_t ld, int64_t nf, int64_t n, float *to);
-/* Features are columns of w (TT_PACK_DX): n lines, `ld` apart, of nf <= 64 elements, to [n][64]. */
+/* Features are columns of w (TT_PACK_DX; X of dW): n lines, `ld` apart, of nf <= 64 elements, to [n][64]. */
 void tt_panel_copy(const float *w, int64_t ld, int64_t nf, int64_t n, float *to);
+void tt_panel_pair(const tt_bf16 *x, int64_t ld, int64_t nf, int64_t n, tt_bf16 *to);
+void tt_panel_widen(const tt_bf16 *x, int64_t ld, int64_t nf, int64_t n, float *to);
+
+/* ---- lines turned into columns: dy[n][no], lines `lds` apart, to [no][ld] --------------------------------------------- */
+
+void tt_lines_turn_f32(const float *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, float *to);
+void tt_lines_turn_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, tt_bf16 *to);
+void tt_lines_turn_widen(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, float *to);
+
+/* ---- bf16 widened as it lies --------------------------------------------------------------------------------------------- */
+
+/* n pairs of bf16, each as two floats: the odd one, then the even one. */
+void tt_widen_along(const tt_bf16 *from, int64_t n, float *to);
+/* n lines of pairs [n][64][2] as [2n][64] floats: a line of odd ones, then one of even ones. */
+void tt_widen_panel(const tt_bf16 *from, int64_t n, float *to);
 
 #endif
