@@ -239,13 +239,16 @@ static void case_pack_pair(tt_test *t)
 /* The words of debug.passes. */
 static void case_words(tt_test *t)
 {
-	const char *const *off, *all[] = { "-fuse" }, *one[] = { "-fuse.round_sgd" }, *typo[] = { "-fuse.round_sdg" };
+	const char *const *off, *all[] = { "-fuse" }, *one[] = { "-fuse.round_sgd" }, *typo[] = { "-fuse.round_sdg" }, *overlap[] = { "-overlap" };
 	int n = 0;
-	TT_CHECK_OK(t, tt_fuse_off(t->arena, all, 1, &off, &n));
-	TT_CHECK(t, n == npatterns());
-	TT_CHECK_OK(t, tt_fuse_off(t->arena, one, 1, &off, &n));
+	bool overlap_off = true;
+	TT_CHECK_OK(t, tt_passes_off(t->arena, all, 1, &off, &n, &overlap_off));
+	TT_CHECK(t, n == npatterns() && !overlap_off);
+	TT_CHECK_OK(t, tt_passes_off(t->arena, one, 1, &off, &n, &overlap_off));
 	TT_CHECK(t, n == 1 && !strcmp(off[0], "round_sgd"));
-	TT_CHECK_FAILS(t, tt_fuse_off(t->arena, typo, 1, &off, &n), TT_ERR_USAGE, "nearest: -fuse.round_sgd");
+	TT_CHECK_FAILS(t, tt_passes_off(t->arena, typo, 1, &off, &n, &overlap_off), TT_ERR_USAGE, "nearest: -fuse.round_sgd");
+	TT_CHECK_OK(t, tt_passes_off(t->arena, overlap, 1, &off, &n, &overlap_off));
+	TT_CHECK(t, n == 0 && overlap_off);
 }
 
 /* docs/passes.md has every pattern with its line. */

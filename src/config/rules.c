@@ -138,12 +138,6 @@ static bool no_shuffle(const tt_config *c) { return !c->data.shuffle; }
 static bool made_up(const tt_config *c) { return c->data.source == TT_CFG_SOURCE_SYNTHETIC; }
 static bool no_tensor_parallel(const tt_config *c) { return c->parallelism.tensor_parallel_degree == 1; }
 static bool one_rank(const tt_config *c) { return c->hardware.ranks == 1; }
-static bool always(const tt_config *c)
-{
-	(void)c;
-	return true;
-}
-
 typedef struct effect_rule {
 	const char *keys;                   /* pattern over "section.key" */
 	bool (*idle)(const tt_config *cfg); /* true: such a key has no effect */
@@ -173,7 +167,7 @@ static const effect_rule EFFECTS[] = {
 	 "data.source is synthetic"},
 	{"data.seed|data.shuffle_window", no_shuffle, "data.shuffle is false"},
 	{"parallelism.enable_sequence_parallel", no_tensor_parallel, "parallelism.tensor_parallel_degree is 1"},
-	{"parallelism.fsdp_reshard_after_forward", always, "gathered parameters live as long as activation_checkpoint.mode says"},
+	{"parallelism.fsdp_reshard_after_forward|parallelism.fsdp_prefetch_layers", one_rank, "there is one rank"},
 	{"comm.*", one_rank, "there is one rank"},
 	{"parallelism.layouts", one_rank, "there is one rank"},
 };

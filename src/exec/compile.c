@@ -1,5 +1,6 @@
 /* compile.c: graphs become programs. Storages for values, kernels for nodes, operands for kernels; offsets come later (plan.c). */
 #include "exec/internal.h"
+#include "ops/ops.h"
 
 /* ---- names ---------------------------------------------------------------------------------------------------------- */
 
@@ -266,7 +267,7 @@ static bool zeroes_state(const tt_exec *e, const tt_graph *g, const program *p, 
 	return v == 0 && !__builtin_signbit(v) && store_root(e, p->store[n->out[0]], NULL) == store_root(e, p->store[n->in[0]], NULL);
 }
 
-static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_node *n)
+static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_node *n, bool under_way)
 {
 	choice c = {0};
 	TT_TRY(choose(e, g, n, &c));
@@ -278,7 +279,11 @@ static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_n
 			TT_TRY(add_arg(e, p, &g->values[v], &in.args[i]));
 	}
 	in.call = (tt_call){.in = in.args, .out = in.args + n->nin, .nin = n->nin, .nout = n->nout, .attr = n->attr, .plan = c.plan, .env = &e->env};
-	p->scratch = TT_MAX(p->scratch, (int64_t)c.scratch);
+	in.wait = -1;
+	if (under_way)
+		in.axes = (int)tt_exchange_axes(n);
+	int64_t *scratch = under_way ? &p->lane_scratch : &p->scratch;
+	*scratch = TT_MAX(*scratch, (int64_t)c.scratch);
 	TT_PUSH(e->arena, p->instrs, p->ninstrs, p->cap_instrs, in);
 	return TT_OK;
 }
@@ -307,6 +312,7 @@ static tt_status add_reads(tt_exec *e, program *p)
 static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 {
 	program p = {.g = m->g, .store = m->store, .at = m->at, .t_max = -1, .seqs_max = -1, .seen_T = -1, .seen_frame = -1};
+	int64_t *instr_at = TT_NEWN(e->arena, int64_t, m->g->nnodes);
 	for (int64_t i = 0; i < m->g->nnodes; i++) {
 		const tt_node *n = &m->g->nodes[i];
 		if (n->seg != seg)
@@ -314,7 +320,14 @@ static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 		line l = {n, m->elided[i] ? -1 : p.ninstrs};
 		TT_PUSH(e->arena, p.lines, p.nlines, p.cap_lines, l);
 		if (!m->elided[i])
-			TT_TRY(add_instr(e, m->g, &p, n));
+			TT_TRY(add_instr(e, m->g, &p, n, m->done[i] >= 0));
+		instr_at[i] = m->elided[i] ? -1 : p.ninstrs - 1;
+	}
+	for (int64_t i = 0; i < m->g->nnodes; i++) {
+		if (m->g->nodes[i].seg != seg || m->done[i] < 0 || m->done[i] == m->g->nnodes)
+			continue;
+		instr *waits = &p.instrs[instr_at[m->done[i]]];
+		waits->wait = TT_MAX(waits->wait, instr_at[i]);
 	}
 	if (p.nlines == 0)
 		return TT_OK;
@@ -376,6 +389,7 @@ tt_status tt_exec_add_graph(tt_exec *e, const tt_graph *g)
 	m.at = TT_NEWN(e->arena, int64_t, g->nvalues);
 	m.whole = TT_NEWN(e->arena, tt_v, g->nvalues);
 	m.elided = TT_NEWN(e->arena, bool, g->nnodes);
+	m.done = TT_NEWN(e->arena, int64_t, g->nnodes);
 	for (tt_v v = 0; v < g->nvalues; v++) {
 		m.store[v] = -1;
 		m.whole[v] = v;

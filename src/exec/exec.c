@@ -34,6 +34,7 @@ void tt_exec_destroy(tt_exec *e)
 {
 	if (!e)
 		return;
+	lane_close(e);
 	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
 		tt_region_close(&e->region[r]);
 	tt_pool_destroy(e->pool);
@@ -66,7 +67,7 @@ static void bind_program(tt_exec *e, program *p)
 			if (v)
 				bind_operand(e, p, v, &in->args[a]);
 		}
-		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p : NULL;
+		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p + (in->axes ? e->lane_scratch_at : 0) : NULL;
 	}
 	for (int64_t i = 0; i < p->nreads; i++)
 		bind_operand(e, p, p->reads[i], &p->read_args[i]);
@@ -97,6 +98,12 @@ tt_status tt_exec_reserve(tt_exec *e)
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			bind_program(e, &e->prog[s]);
+	int64_t exchanges = 0;
+	for (int s = 0; s < TT_NSEGS; s++)
+		for (int64_t i = 0; i < e->prog[s].ninstrs; i++)
+			exchanges += e->prog[s].instrs[i].axes != 0;
+	if (exchanges)
+		TT_TRY(lane_open(e, exchanges));
 	e->is_reserved = e->fresh = true;
 	return e->o.protect ? regions_reach(e, false) : TT_OK;
 }
@@ -176,6 +183,7 @@ tt_pool *tt_exec_pool(tt_exec *e)
 	return e->pool;
 }
 
+tt_exchange_seconds tt_exec_exchange_seconds(const tt_exec *e, int axes) { return e->exchange_s[axes]; }
 double tt_exec_jit_seconds(const tt_exec *e) { return e->jit; }
 bool tt_exec_has(const tt_exec *e, tt_segment seg) { return e->prog[seg].g != NULL; }
 
@@ -284,13 +292,19 @@ static tt_status run_watched(tt_exec *e, program *p, bool probed)
 		instr *in = &p->instrs[i];
 		if (e->o.protect)
 			TT_TRY(regions_reach(e, true));
-		if (e->o.fill_nan)
+		if (e->o.fill_nan && !in->axes)
 			fill(e, TT_REGION_SCRATCH, 0, (int64_t)in->scratch);
-		double start = e->o.profile ? tt_now() : 0;
-		run_instr(e, in);
-		if (e->o.profile)
-			in->seconds += tt_now() - start;
-		in->calls++;
+		if (in->wait >= 0)
+			lane_wait(e, p->instrs[in->wait].ticket);
+		if (in->axes) {
+			lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+		} else {
+			double start = e->o.profile ? tt_now() : 0;
+			run_instr(e, in);
+			if (e->o.profile)
+				in->seconds += tt_now() - start;
+			in->calls++;
+		}
 		for (int o = 0; probed && o < in->call.nout; o++)
 			if (in->node->out[o])
 				probe_operand(e, p, in->node->out[o], &in->call.out[o], i);
@@ -298,6 +312,19 @@ static tt_status run_watched(tt_exec *e, program *p, bool probed)
 			TT_TRY(regions_reach(e, false));
 	}
 	return TT_OK;
+}
+
+static void run_instrs(tt_exec *e, program *p)
+{
+	for (int64_t i = 0; i < p->ninstrs; i++) {
+		instr *in = &p->instrs[i];
+		if (in->wait >= 0)
+			lane_wait(e, p->instrs[in->wait].ticket);
+		if (in->axes)
+			lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+		else
+			run_instr(e, in);
+	}
 }
 
 /* Highest byte that the operands of this cell reach, by region. */
@@ -325,7 +352,7 @@ static void note_used(tt_exec *e, program *p, const tt_cell *c)
 			end += s->per_frame ? c->frame * e->frame_stride[s->region] : 0;
 			e->used[s->region] = TT_MAX(e->used[s->region], end);
 		}
-		e->used[TT_REGION_SCRATCH] = TT_MAX(e->used[TT_REGION_SCRATCH], (int64_t)in->scratch);
+		e->used[TT_REGION_SCRATCH] = TT_MAX(e->used[TT_REGION_SCRATCH], (int64_t)in->scratch + (in->axes ? e->lane_scratch_at : 0));
 	}
 }
 
@@ -342,16 +369,22 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 			TT_TRY(regions_reach(e, false));
 	}
 	bool probed = e->o.probe.begin && e->o.probe.begin(e->o.probe.ctx, seg, p->g, cell);
+	/* A probe looks at what an exchange has made right after it; memory out of reach is so for the lane too. */
+	e->lane_now = probed || (e->o.protect && e->o.lane == TT_LANE_THREAD) ? TT_LANE_EARLY : e->o.lane;
+	tt_status s = TT_OK;
 	if (probed || e->o.fill_nan || e->o.protect || e->o.profile)
-		TT_TRY(run_watched(e, p, probed));
+		s = run_watched(e, p, probed);
 	else
-		for (int64_t i = 0; i < p->ninstrs; i++)
-			run_instr(e, &p->instrs[i]);
+		run_instrs(e, p);
+	if (!s && e->o.protect)
+		s = regions_reach(e, true);
+	tt_status talked = e->lane ? lane_drain(e) : e->o.axes ? e->o.axes->status : TT_OK;
+	if (!s && e->o.protect)
+		s = regions_reach(e, false);
 	e->fresh = false;
+	TT_TRY(s ? s : talked);
 	if (probed)
 		e->o.probe.end(e->o.probe.ctx);
-	if (e->o.axes)
-		TT_TRY(e->o.axes->status);
 	note_used(e, p, cell);
 	for (int64_t i = 0; i < p->ninstrs; i++)
 		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed))

@@ -13,7 +13,8 @@
  * A view lies in its input, the inputs of a join in its output where that is possible, the new version of a state in the
  * state. Only exec/tensor.c, "the allocator", and kernels touch tensor bytes.
  *
- * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool.
+ * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool. Exchanges may run on a thread of its own, but none is under way
+ * while no program runs.
  */
 #ifndef TT_EXEC_H
 #define TT_EXEC_H
@@ -52,6 +53,18 @@ typedef struct tt_probe {
 	bool no_hash; /* values without their hashes */
 } tt_probe;
 
+/* When exchanges with other ranks run. From its instruction on an exchange is under way until the first instruction that touches what it makes, or would
+ * change what it reads; its operands are kept as long. */
+typedef enum tt_lane_mode {
+	TT_LANE_OFF,    /* where they stand, and nothing is under way                                                           */
+	TT_LANE_THREAD, /* on the communication lane: a thread of this tt_exec                                                 */
+	TT_LANE_EARLY,  /* for tests: planned as for the lane, but as early as they can, and                                   */
+	TT_LANE_LATE,   /* as late as they can: between the two lie all orders that a thread can bring about                   */
+} tt_lane_mode;
+
+/* Seconds of exchanges over a set of mesh axes: in which the compute lane waited, and in which it did something else. */
+typedef struct tt_exchange_seconds { double exposed, hidden; } tt_exchange_seconds;
+
 typedef struct tt_exec_options {
 	tt_numerics numerics;
 	bool f64;           /* double kernels; the graphs must be built for double too                                   */
@@ -66,6 +79,7 @@ typedef struct tt_exec_options {
 	int64_t limit;      /* bytes; 0: tt_memory_limit()                                                               */
 	bool profile;       /* two clock reads around every instruction                                                  */
 	struct tt_comm_axes *axes; /* of this rank, for exchanges; NULL: one rank */
+	tt_lane_mode lane;  /* of exchanges; a probe has them early */
 	tt_probe probe;     /* hashes of values; nothing is done or kept for it if there is none                         */
 	/* for tests */
 	bool fill_nan;      /* work, scratch, outputs and (before F) the frame are filled with NaN before they are written */
@@ -152,8 +166,15 @@ typedef struct tt_exec_instr {
 	const tt_node *node;
 	const char *kernel;
 	bool fast; /* a row of the override table; else a reference */
+	/* Of an exchange that can be under way, in its last run, as tt_now has it: when the compute lane came to it, when it began and ended, and for how
+	 * many of those seconds the compute lane waited. `waits`: index of the exchange that this instruction waits for, and with it for all before; -1. */
+	bool lane;
+	double posted, began, ended, exposed;
+	int64_t waits;
 } tt_exec_instr;
 bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out);
+/* Over the axes of mask `axes`, since the start. Zeros with TT_LANE_OFF. */
+tt_exchange_seconds tt_exec_exchange_seconds(const tt_exec *e, int axes);
 double tt_exec_jit_seconds(const tt_exec *e); /* spent in `plan` of overrides */
 tt_pool *tt_exec_pool(tt_exec *e);            /* its workers, idle while no program runs; NULL with one thread */
 

@@ -28,6 +28,7 @@ typedef struct store {
 	bool dead;           /* of a segment that another graph has already brought: nobody's bytes */
 	tt_segment seg;      /* STORE_TEMP: the program that makes it */
 	int64_t first, last; /* STORE_TEMP: nodes that make and last use it; last < first: never used */
+	int64_t use;         /* STORE_TEMP: the last node that names it: `last`, unless an exchange is under way longer */
 	int64_t count;       /* elements, padding of a packed format included */
 	int esize, planes;   /* bytes of an element in one plane; 1, or 3 for `acc` in `exact` */
 	int64_t plane;       /* bytes from plane to plane */
@@ -51,7 +52,11 @@ typedef struct instr {
 	bool zeroes;          /* stores zeros, and is the first of its program to write there */
 	tt_arg *args;         /* inputs, then outputs */
 	int64_t calls;
-	double seconds;
+	double seconds;       /* of an exchange under way: that were waited for it */
+	int axes;             /* not 0: it exchanges over these, and may be under way while others run */
+	int64_t wait;         /* instruction of the last exchange that must have ended before this one; -1 */
+	uint32_t ticket;      /* lane.c */
+	double posted, began, ended, exposed;
 } instr;
 
 /* One node as the compiler left it. */
@@ -77,6 +82,7 @@ typedef struct program {
 	int64_t t_max;        /* -1: no token dim */
 	int64_t seqs_max;     /* -1: no sequence dim */
 	int64_t work, scratch; /* bytes */
+	int64_t lane_scratch;  /* of exchanges that may be under way */
 	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
 	int seen_frame;
 } program;
@@ -96,6 +102,10 @@ struct tt_exec {
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
 	bool is_planned, is_reserved;
+	int64_t lane_scratch_at; /* in region scratch, behind that of other instructions */
+	struct lane *lane;    /* NULL: no exchange is ever under way */
+	tt_lane_mode lane_now; /* of the run at hand */
+	tt_exchange_seconds exchange_s[1 << TT_MAX_AXES]; /* by mask of axes */
 	bool fresh;           /* nothing was written yet: every state is zeros that the system has not even made */
 	double jit;
 };
@@ -114,8 +124,18 @@ typedef struct merger {
 	tt_v *whole;      /* [nvalues] the value itself, or what it is a view of */
 	bool *elided;     /* [nnodes] no kernel runs */
 	bool skip[TT_NSEGS];
+	int64_t *done;    /* [nnodes] of an exchange that may be under way: the node that waits for it, nnodes: the program's end; else -1 */
 } merger;
 tt_status merge_storages(merger *m) TT_CHECKED;
+
+/* lane.c */
+typedef struct lane lane;
+tt_status lane_open(tt_exec *e, int64_t most) TT_CHECKED; /* exchanges outstanding */
+void lane_close(tt_exec *e);
+/* at_once: the next instruction waits for it. */
+void lane_post(tt_exec *e, instr *in, bool at_once);
+void lane_wait(tt_exec *e, uint32_t ticket);
+tt_status lane_drain(tt_exec *e) TT_CHECKED; /* waits for all; the first error of an exchange so far */
 
 /* tensor.c */
 tt_status regions_reach(tt_exec *e, bool reachable) TT_CHECKED;

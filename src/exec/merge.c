@@ -10,6 +10,7 @@
  * A version that would be overwritten before its last reader is an error here, not a wrong number later.
  */
 #include "exec/internal.h"
+#include "ops/ops.h"
 
 static const tt_value *value(const merger *m, tt_v v) { return &m->g->values[v]; }
 
@@ -237,6 +238,77 @@ static void place_joins(merger *m)
 	}
 }
 
+/* ---- exchanges under way ----------------------------------------------------------------------------------------------- */
+
+static bool is_out(const merger *m, const tt_node *n, const store *r)
+{
+	for (int o = 0; o < n->nout; o++)
+		if (root_of(m, n->out[o]) == r)
+			return true;
+	return false;
+}
+
+/* Whether `n` reads or writes what exchange `x` makes, or writes what it reads. */
+static bool must_wait(const merger *m, const tt_node *n, const tt_node *x)
+{
+	for (int o = 0; o < x->nout; o++) {
+		const store *r = root_of(m, x->out[o]);
+		for (int j = 0; j < n->nin; j++)
+			if (n->in[j] && root_of(m, n->in[j]) == r)
+				return true;
+		if (is_out(m, n, r))
+			return true;
+	}
+	for (int j = 0; j < x->nin; j++)
+		if (is_out(m, n, root_of(m, x->in[j])))
+			return true;
+	return false;
+}
+
+/* Of each exchange, who waits for it. Other exchanges do not: they run in order. */
+static void find_waits(merger *m)
+{
+	const tt_graph *g = m->g;
+	for (int64_t i = 0; i < g->nnodes; i++) {
+		const tt_node *x = &g->nodes[i];
+		m->done[i] = -1;
+		if (m->e->o.lane == TT_LANE_OFF || !m->e->o.axes || !tt_exchange_axes(x))
+			continue;
+		m->done[i] = g->nnodes;
+		for (int64_t k = i + 1; k < g->nnodes && m->done[i] == g->nnodes; k++) {
+			const tt_node *n = &g->nodes[k];
+			if (n->seg == x->seg && !m->elided[k] && !tt_exchange_axes(n) && must_wait(m, n, x))
+				m->done[i] = k;
+		}
+	}
+	int64_t next[TT_NSEGS]; /* who waits for a later one waits for those before it */
+	for (int seg = 0; seg < TT_NSEGS; seg++)
+		next[seg] = g->nnodes;
+	for (int64_t i = g->nnodes - 1; i >= 0; i--)
+		if (m->done[i] >= 0)
+			next[g->nodes[i].seg] = m->done[i] = TT_MIN(m->done[i], next[g->nodes[i].seg]);
+}
+
+/* What an exchange reads and makes is kept until it has ended. */
+static void keep_under_way(merger *m)
+{
+	const tt_graph *g = m->g;
+	int64_t end[TT_NSEGS] = {0};
+	for (int64_t i = 0; i < g->nnodes; i++)
+		end[g->nodes[i].seg] = i;
+	for (int64_t i = 0; i < g->nnodes; i++) {
+		const tt_node *x = &g->nodes[i];
+		if (m->done[i] < 0)
+			continue;
+		int64_t until = TT_MIN(m->done[i], end[x->seg]);
+		for (int k = 0; k < x->nin + x->nout; k++) {
+			store *r = root_of(m, k < x->nin ? x->in[k] : x->out[k - x->nin]);
+			if (r->kind == STORE_TEMP && r->seg == x->seg)
+				r->last = TT_MAX(r->last, until);
+		}
+	}
+}
+
 /* ---- lifetimes, and results in place -------------------------------------------------------------------------------- */
 
 static tt_status find_lifetimes(merger *m)
@@ -271,6 +343,9 @@ static tt_status find_lifetimes(merger *m)
 			}
 		}
 	}
+	for (int64_t s = 0; s < m->e->nstores; s++)
+		m->e->stores[s].use = m->e->stores[s].last;
+	keep_under_way(m);
 	for (int64_t i = 0; i < g->noutputs; i++) {
 		store *r = root_of(m, g->outputs[i]);
 		r->pinned = true;
@@ -294,7 +369,8 @@ static void place_results(merger *m)
 				continue;
 			int32_t s = m->store[in];
 			const store *c = &m->e->stores[s], *mine = &m->e->stores[m->store[n->out[o]]];
-			bool own = c->kind == STORE_TEMP && c->parent < 0 && !c->pinned && c->seg == n->seg && c->last == i;
+			/* An exchange may take the place of what it reads: those under way before it have ended when it begins. */
+			bool own = c->kind == STORE_TEMP && c->parent < 0 && !c->pinned && c->seg == n->seg && (m->done[i] >= 0 ? c->use : c->last) == i;
 			bool same = own && m->at[in] == 0 && c->count == mine->count && c->esize == mine->esize && c->planes == mine->planes;
 			for (int j = 0; j < n->nin && same; j++)
 				same = j == o || !n->in[j] || root_of(m, n->in[j]) != c;
@@ -315,6 +391,7 @@ tt_status merge_storages(merger *m)
 			TT_TRY(place_version(m, s));
 	}
 	place_joins(m);
+	find_waits(m);
 	TT_TRY(find_lifetimes(m));
 	place_results(m);
 	TT_TRY(check_versions(m));

@@ -42,7 +42,9 @@ bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr
 	const program *p = &e->prog[seg];
 	if (!p->g || i >= p->ninstrs)
 		return false;
-	*out = (tt_exec_instr){p->g, p->instrs[i].node, p->instrs[i].kernel, p->instrs[i].fast};
+	const instr *in = &p->instrs[i];
+	*out = (tt_exec_instr){.graph = p->g, .node = in->node, .kernel = in->kernel, .fast = in->fast, .lane = in->axes != 0, .posted = in->posted,
+			       .began = in->began, .ended = in->ended, .exposed = in->exposed, .waits = in->wait};
 	return true;
 }
 
@@ -65,6 +67,8 @@ void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b)
 			tt_buf_printf(b, "    . %s [%s]", n->op->name, n->op->flags & TT_OP_VIEW ? "view" : "in place");
 		if (in && in->scratch)
 			tt_buf_printf(b, " scratch %zu", in->scratch);
+		if (in && in->wait >= 0)
+			tt_buf_printf(b, ", waits for %lld", (long long)in->wait);
 		tt_buf_str(b, "\n");
 		for (int o = 0; o < n->nout; o++) {
 			tt_buf_str(b, "        -> ");

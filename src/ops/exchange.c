@@ -2,6 +2,17 @@
 #include "comm/comm.h"
 #include "ops/internal.h"
 
+int64_t tt_exchange_axes(const tt_node *n)
+{
+	const tt_attr_exchange *one = n->op == &tt_op_exchange ? n->attr : NULL;
+	const tt_attr_bucket *many = n->op == &tt_op_exchange_bucket ? n->attr : NULL;
+	if (!one && !many)
+		return 0;
+	int64_t kind = one ? one->kind : many->kind;
+	bool alone = kind == TT_EX_SLICE || kind == TT_EX_PAD || kind == TT_EX_ONCE;
+	return alone ? 0 : one ? one->axes : many->axes;
+}
+
 /* Packed weights are gathered as they lie, if every piece begins where a panel, or a pair, does. */
 bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt)
 {

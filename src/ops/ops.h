@@ -54,6 +54,8 @@ tt_v tt_sgd(tt_graph *g, tt_v p, tt_v mom, tt_v grad, tt_v coef, tt_v hyper, con
 tt_v tt_fill_normal(tt_graph *g, tt_v state, const tt_attr_init *a);
 tt_v tt_fill_const(tt_graph *g, tt_v state, double value);
 
+/* Axes of the mesh, as bits, with whose ranks a node talks; 0: with none. */
+int64_t tt_exchange_axes(const tt_node *n);
 /* Whether pieces of a weight in format `f` can be gathered as they lie. */
 bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt);
 

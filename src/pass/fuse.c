@@ -379,14 +379,17 @@ const char *tt_fuse_pattern(int i, const char **doc)
 	return PATTERNS[i].name;
 }
 
-tt_status tt_fuse_off(tt_arena *a, const char *const *words, int n, const char *const **off, int *noff)
+tt_status tt_passes_off(tt_arena *a, const char *const *words, int n, const char *const **off, int *noff, bool *overlap_off)
 {
-	const char **names = NULL, *known[TT_COUNT(PATTERNS) + 1] = { "-fuse" };
+	const char **names = NULL, *known[TT_COUNT(PATTERNS) + 2] = { "-fuse" };
 	int64_t count = 0, cap = 0;
+	known[TT_COUNT(PATTERNS) + 1] = "-overlap";
+	*overlap_off = false;
 	for (int i = 0; i < TT_COUNT(PATTERNS); i++)
 		known[i + 1] = tt_arena_printf(a, "-fuse.%s", PATTERNS[i].name);
 	for (int i = 0; i < n; i++) {
-		bool found = false;
+		bool found = !strcmp(words[i], "-overlap");
+		*overlap_off |= found;
 		for (int k = 0; k < TT_COUNT(PATTERNS); k++)
 			if (!strcmp(words[i], "-fuse") || !strcmp(words[i], known[k + 1])) {
 				TT_PUSH(a, names, count, cap, PATTERNS[k].name);
@@ -394,7 +397,7 @@ tt_status tt_fuse_off(tt_arena *a, const char *const *words, int n, const char *
 			}
 		const char *near = tt_nearest(words[i], known, TT_COUNT(known));
 		if (!found)
-			TT_FAIL(TT_ERR_USAGE, "debug.passes: \"%s\" switches nothing off: -fuse, or -fuse.PATTERN for one (%s%s)", words[i],
+			TT_FAIL(TT_ERR_USAGE, "debug.passes: \"%s\" switches nothing off: -overlap, -fuse, or -fuse.PATTERN for one (%s%s)", words[i],
 				near ? "nearest: " : "docs/passes.md lists them", near ? near : "");
 	}
 	*off = names;

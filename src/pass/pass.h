@@ -1,7 +1,7 @@
 /* pass: rewritings of the graph. Each reads a const graph, returns a new verified one, and changes no bit of any result.
  *
  * Order for training: [model] -> partition -> autodiff -> optimizer -> recompute -> localise -> exchanges ->
- * fold_rounds -> formats -> fuse (these three `fast`) -> exec.
+ * fold_rounds -> formats -> fuse (these three `fast`) -> overlap -> exec.
  */
 #ifndef TT_PASS_H
 #define TT_PASS_H
@@ -128,10 +128,17 @@ typedef struct tt_fuse_options {
 	const char *const *off;
 	int noff;
 } tt_fuse_options;
-/* Words of debug.passes to names of patterns: "-fuse" is all of them, "-fuse.NAME" one. */
-tt_status tt_fuse_off(tt_arena *a, const char *const *words, int n, const char *const **off, int *noff) TT_CHECKED;
+/* Words of debug.passes to names of patterns: "-fuse" is all of them, "-fuse.NAME" one; and to *overlap_off: "-overlap". */
+tt_status tt_passes_off(tt_arena *a, const char *const *words, int n, const char *const **off, int *noff, bool *overlap_off) TT_CHECKED;
 tt_status tt_pass_fuse(const tt_graph *g, const tt_fuse_options *o, tt_arena *a, tt_graph **out) TT_CHECKED;
 const char *tt_fuse_pattern(int i, const char **doc); /* name of pattern i, NULL past the last; doc may be NULL */
+
+/* Where exchanges stand, so that they run beside computation, and several at once (overlap.c). The last pass, of one rank's graph. */
+typedef struct tt_overlap {
+	int ahead;            /* gathers of parameters stand so many layers before their own */
+	int64_t bucket_bytes; /* exchanges of a layer are one up to so many; 0: each is one */
+} tt_overlap;
+tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, tt_graph **out) TT_CHECKED;
 
 /* Forward graph to its own program: every node of F and B moves to EVAL; roots are dropped. */
 tt_status tt_pass_eval(const tt_graph *g, tt_arena *a, tt_graph **out) TT_CHECKED;

@@ -278,6 +278,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	TT_TRY(recompute_options(a, cfg, o.model.num_hidden_layers, &o.recompute));
 	static const tt_gathered gathered[] = { [TT_RESHARD_DEFAULT] = TT_GATHERED_BY_LAYER, [TT_RESHARD_ALWAYS] = TT_GATHERED_AGAIN, [TT_RESHARD_NEVER] = TT_GATHERED_KEPT };
 	o.gathered = gathered[cfg->parallelism.fsdp_reshard_after_forward];
+	o.overlap = (tt_overlap){ (int)cfg->parallelism.fsdp_prefetch_layers, cfg->comm.bucket_cap_mb * TT_MIB };
 	tt_group *groups = TT_NEWN(a, tt_group, cfg->optimizer.param_groups.n);
 	for (int i = 0; i < cfg->optimizer.param_groups.n; i++) {
 		const tt_param_group *p = &cfg->optimizer.param_groups.items[i];
@@ -312,7 +313,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	if (ranks > tt_machine_threads())
 		o.exec.spin_us = 0; /* a rank that spins keeps another from working */
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
-	TT_TRY(tt_fuse_off(a, cfg->debug.passes.items, cfg->debug.passes.n, &o.fuse_off.items, &o.fuse_off.n));
+	TT_TRY(tt_passes_off(a, cfg->debug.passes.items, cfg->debug.passes.n, &o.fuse_off.items, &o.fuse_off.n, &o.overlap_off));
 	o.dump_after = cfg->debug.dump_after;
 	TT_TRY(record_options(cfg, o.config, &o.record));
 	*out = o;

@@ -63,6 +63,8 @@ typedef struct tt_run_options {
 	int loss_chunks;
 	tt_recompute recompute;
 	tt_gathered gathered;  /* what B finds of the parameters that F gathered */
+	tt_overlap overlap;
+	bool overlap_off;      /* exchanges run where the plan declares them, one by one */
 	int64_t tokens_per_microbatch; /* whole rows */
 	int64_t eval_tokens;   /* tokens of a validation cell at most; 0: as a microbatch */
 	bool output_logits;    /* of validation and tt_trainer_forward */

@@ -107,6 +107,8 @@ static void dump_after(tt_trainer *t, const char *pass, const tt_graph *g)
 		}
 }
 
+static bool many_ranks(const tt_trainer *t) { return t->ranks > 1; }
+
 /* The passes that fit graphs to this machine and these numerics. `made`: another graph, lowered before, that makes the packed weights. */
 static tt_status lower(tt_trainer *t, tt_graph *g, const tt_graph *made, tt_graph **out)
 {
@@ -122,6 +124,10 @@ static tt_status lower(tt_trainer *t, tt_graph *g, const tt_graph *made, tt_grap
 				      .noff = t->o.fuse_off.n };
 		TT_TRY(tt_pass_fuse(g, &f, t->arena, &g));
 		dump_after(t, "fuse", g);
+	}
+	if (many_ranks(t) && !t->o.overlap_off) {
+		TT_TRY(tt_pass_overlap(g, &t->o.overlap, t->arena, &g));
+		dump_after(t, "overlap", g);
 	}
 	*out = g;
 	return TT_OK;
@@ -163,14 +169,14 @@ static tt_status open_mesh(tt_trainer *t)
 	TT_TRY(tt_comm_axes_open(m->comm, TT_PLAN_AXES, size, tt_plan_axes, &t->axes));
 	memcpy(t->coord, t->axes.coord, sizeof t->coord);
 	t->o.exec.axes = &t->axes;
+	if (!t->o.overlap_off && t->o.exec.lane == TT_LANE_OFF)
+		t->o.exec.lane = TT_LANE_THREAD;
 	uint32_t sharing = 0;
 	for (int i = 0; i < TT_PLAN_TP; i++)
 		sharing |= (uint32_t)(size[i] > 1) << i;
 	t->sharers = t->axes.group[sharing];
 	return TT_OK;
 }
-
-static bool many_ranks(const tt_trainer *t) { return t->ranks > 1; }
 
 /* Which of how many data ranks this one is: rows are dealt to them. */
 static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }

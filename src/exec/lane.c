@@ -1,0 +1,196 @@
+/* lane.c: a rank's communication lane. Exchanges are posted in program order and run in that order, one at a time, by whoever has the token: the lane's
+ * thread, asleep while there is nothing to do, or the compute lane where it has to wait for one and finds the token free. So comm sees one thread at a
+ * time and the same order on all ranks, and an exchange that is waited for at once costs no switch of threads.
+ *
+ * `posted` and `done` count exchanges since the start; a ticket is the value of `posted` after a post. The lane's thread sleeps on `kick`, the compute
+ * lane on `done`; who sleeps has said so before it looked for the last time, who changes a word looks for sleepers after that (sequentially
+ * consistent, as in base/pool.c).
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "exec/internal.h"
+
+enum { LINE = 64 };
+
+struct lane {
+	tt_exec *e;
+	pthread_t thread;
+	bool started;
+	int rank;
+	instr **ring;
+	uint32_t cap;          /* a power of two, more than are ever outstanding */
+	uint32_t accounted;    /* exchanges whose time has been counted; the compute lane's */
+	char text[4096];       /* of the first error; the token's */
+	_Alignas(LINE) _Atomic uint32_t posted, kick;
+	_Atomic bool lane_sleeps, stop;
+	_Alignas(LINE) _Atomic uint32_t done;
+	_Atomic bool compute_sleeps;
+	_Alignas(LINE) _Atomic bool token;
+};
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen) { (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); }
+static void wake(_Atomic uint32_t *word) { (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
+
+static void kick(lane *l)
+{
+	atomic_fetch_add(&l->kick, 1);
+	if (atomic_load(&l->lane_sleeps))
+		wake(&l->kick);
+}
+
+static void run_one(lane *l, uint32_t at)
+{
+	instr *in = l->ring[at & (l->cap - 1)];
+	tt_status before = l->e->o.axes->status;
+	in->began = tt_now();
+	in->run(&in->call);
+	in->ended = tt_now();
+	if (!before && l->e->o.axes->status)
+		snprintf(l->text, sizeof l->text, "%s", tt_error_text());
+}
+
+/* With the token: runs what is posted until `done` has come to `end`, or, if `all`, to all that is posted meanwhile. */
+static void run_until(lane *l, uint32_t end, bool all)
+{
+	uint32_t at = atomic_load(&l->done);
+	while (at != (all ? atomic_load(&l->posted) : end)) {
+		run_one(l, at);
+		atomic_store(&l->done, ++at);
+		if (atomic_load(&l->compute_sleeps))
+			wake(&l->done);
+	}
+}
+
+static bool take_token(lane *l) { return !atomic_load(&l->token) && !atomic_exchange(&l->token, true); }
+
+static void *lane_main(void *arg)
+{
+	lane *l = arg;
+	tt_thread_set(l->rank, NULL);
+	(void)pthread_setname_np(pthread_self(), "tt-comm");
+	for (;;) {
+		uint32_t seen = atomic_load(&l->kick);
+		if (atomic_load(&l->posted) != atomic_load(&l->done) && take_token(l)) {
+			run_until(l, 0, true);
+			atomic_store(&l->token, false);
+			continue;
+		}
+		if (atomic_load(&l->stop))
+			return NULL;
+		atomic_store(&l->lane_sleeps, true);
+		if (atomic_load(&l->kick) == seen)
+			sleep_on(&l->kick, seen);
+		atomic_store(&l->lane_sleeps, false);
+	}
+}
+
+tt_status lane_open(tt_exec *e, int64_t most)
+{
+	lane *l = aligned_alloc(LINE, (size_t)tt_round_up(sizeof *l, LINE));
+	TT_ASSERT(l, "out of memory");
+	memset(l, 0, sizeof *l);
+	l->e = e;
+	const char *scope;
+	tt_thread_get(&l->rank, &scope);
+	l->cap = 1;
+	while (l->cap <= most)
+		l->cap *= 2;
+	l->ring = TT_NEWN(e->arena, instr *, l->cap);
+	e->lane = l;
+	if (e->o.lane != TT_LANE_THREAD)
+		return TT_OK;
+	int refused = pthread_create(&l->thread, NULL, lane_main, l);
+	if (refused)
+		TT_FAIL(TT_ERR_MEMORY, "the system refused the thread of a communication lane: error %d", refused);
+	l->started = true;
+	return TT_OK;
+}
+
+void lane_close(tt_exec *e)
+{
+	lane *l = e->lane;
+	if (!l)
+		return;
+	if (l->started) {
+		atomic_store(&l->stop, true);
+		kick(l);
+		pthread_join(l->thread, NULL);
+	}
+	free(l);
+	e->lane = NULL;
+}
+
+void lane_post(tt_exec *e, instr *in, bool at_once)
+{
+	lane *l = e->lane;
+	uint32_t at = atomic_load_explicit(&l->posted, memory_order_relaxed);
+	l->ring[at & (l->cap - 1)] = in;
+	in->posted = tt_now();
+	in->ticket = at + 1;
+	atomic_store(&l->posted, at + 1);
+	if (e->lane_now == TT_LANE_EARLY)
+		run_until(l, at + 1, false);
+	else if (e->lane_now == TT_LANE_THREAD && !at_once)
+		kick(l);
+}
+
+/* Counts what has ended, of that what lay within the wait [from, to]. */
+static void account(lane *l, double from, double to)
+{
+	tt_exec *e = l->e;
+	for (uint32_t done = atomic_load(&l->done); l->accounted != done; l->accounted++) {
+		instr *in = l->ring[l->accounted & (l->cap - 1)];
+		double all = in->ended - in->began, seen = TT_MIN(in->ended, to) - TT_MAX(in->began, from);
+		seen = TT_MIN(TT_MAX(seen, 0.0), all);
+		in->calls++;
+		in->seconds += seen;
+		in->exposed = seen;
+		e->exchange_s[in->axes].exposed += seen;
+		e->exchange_s[in->axes].hidden += all - seen;
+	}
+}
+
+static bool reached(lane *l, uint32_t ticket) { return (int32_t)(atomic_load(&l->done) - ticket) >= 0; }
+
+void lane_wait(tt_exec *e, uint32_t ticket)
+{
+	lane *l = e->lane;
+	double from = 0;
+	while (!reached(l, ticket)) {
+		if (!from)
+			from = tt_now();
+		if (take_token(l)) {
+			if (!reached(l, ticket))
+				run_until(l, ticket, false);
+			atomic_store(&l->token, false);
+			if (e->lane_now == TT_LANE_THREAD && atomic_load(&l->posted) != ticket)
+				kick(l);
+			continue;
+		}
+		atomic_store(&l->compute_sleeps, true);
+		uint32_t seen = atomic_load(&l->done);
+		if ((int32_t)(seen - ticket) < 0)
+			sleep_on(&l->done, seen);
+		atomic_store(&l->compute_sleeps, false);
+	}
+	if (l->accounted != atomic_load(&l->done))
+		account(l, from, from ? tt_now() : 0);
+}
+
+tt_status lane_drain(tt_exec *e)
+{
+	lane *l = e->lane;
+	lane_wait(e, atomic_load(&l->posted));
+	tt_status s = e->o.axes->status;
+	if (s && l->text[0]) /* it may have been said on the lane's thread */
+		tt_error_set(s, __FILE__, __LINE__, "%s", l->text);
+	return s;
+}
