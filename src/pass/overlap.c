@@ -128,7 +128,8 @@ static void place_scatters(pass *p)
 		if (from < 0 || p->kind[from] != SCATTER)
 			continue;
 		int64_t u = p->unit[from];
-		p->key[i] = u + 1 < n ? TT_MAX(PLACE * last[u + 1] + ACCUMULATES, p->key[i]) : PLACE * end + BEHIND;
+		int64_t to = u + 1 < n - 1 ? PLACE * last[u + 1] + ACCUMULATES : u + 1 < n ? PLACE * last[u + 1] + BEHIND : PLACE * end + BEHIND;
+		p->key[i] = TT_MAX(to, p->key[i]); /* the last two units' are waited for after both have started: nothing else is left to hide them */
 	}
 }
 
