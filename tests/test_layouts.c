@@ -258,9 +258,10 @@ static void case_own_rows_run(tt_test *t)
 	o.mesh.sp = true;
 	static const int sizes[][TT_RUN_AXES] = { { 1, 2, 1, 1 }, { 1, 2, 2, 1 }, { 1, 1, 1, 2 }, { 1, 2, 1, 2 } };
 	for (int i = 0; i < TT_COUNT(sizes); i++) {
-		tt_verify_options v = { .ranks = 4, .steps = 2 };
+		tt_verify_mesh mesh = { .sp = sizes[i][TT_TP] > 1, .rows = 1 };
+		memcpy(mesh.size, sizes[i], sizeof mesh.size);
+		tt_verify_options v = { .ranks = 4, .steps = 2, .list = &mesh, .nlist = 1 };
 		tt_verify_result r;
-		memcpy(v.size, sizes[i], sizeof v.size);
 		TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, proof, t, &r));
 	}
 	tt_plan plan;
