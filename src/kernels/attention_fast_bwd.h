@@ -10,10 +10,13 @@ typedef struct AF_NAME(bwd_lane) {
 	const af_call *a;
 	/* a block of keys, of sequence s and kv head `head` */
 	int64_t s, head, k0, keys; /* first position; positions */
-	int64_t last;              /* queries from this position on are not asked for */
+	int64_t last;              /* queries from this position on see none of them */
 	float *kt, *vt;  /* as B: K^T [K words][64], V^T [V words][64] */
 	float *k;        /* as B: [64 as words][K] */
-	float *dk, *dv;  /* [64][K] [64][V] */
+	float *dk, *dv;  /* [64][K] [64][V], in place where the lines are neighbours */
+	int64_t dki, dvi; /* floats between their lines */
+	float *own_dk, *own_dv;
+	bool place, fresh; /* in place; nothing is there yet */
 	/* a block of queries of q head h */
 	int64_t q0, rows; /* first position; positions */
 	bool run;         /* they are neighbouring lines, all there */
@@ -28,18 +31,20 @@ typedef struct AF_NAME(bwd_lane) {
 	float *ds;       /* DS as A: [64][64 as words] */
 	float *dsd;      /* DS as A read down: [64 as words][64] */
 	float *sc, *dp;  /* scores and dP of a micro tile, [8][64] */
+	/* Towards the cache while the pair is in work: a block of queries of q head ah, a block of keys of kv head bh; as = bs = -1: none. */
+	int64_t as, ah, aq, bs, bh, bk;
 } AF_NAME(bwd_lane);
 
 static AF_NAME(bwd_lane) AF_NAME(bwd_lane_of)(const af_bwd_job *g, int lane)
 {
 	const af_call *a = &g->a;
 	float *at = (float *)(void *)(a->own + (size_t)lane * a->stride);
-	AF_NAME(bwd_lane) w = {.g = g, .a = a};
+	AF_NAME(bwd_lane) w = {.g = g, .a = a, .as = -1, .bs = -1};
 	w.kt = af_take(&at, AF_BLOCK * a->K);
 	w.vt = af_take(&at, AF_BLOCK * a->V);
 	w.k = af_take(&at, AF_BLOCK * a->K);
-	w.dk = af_take(&at, AF_BLOCK * a->K);
-	w.dv = af_take(&at, AF_BLOCK * a->V);
+	w.own_dk = af_take(&at, AF_BLOCK * a->K);
+	w.own_dv = af_take(&at, AF_BLOCK * a->V);
 	w.qa = af_take(&at, AF_BLOCK * a->K);
 	w.da = af_take(&at, AF_BLOCK * a->V);
 	w.qb = w.qa;
@@ -188,19 +193,26 @@ static void AF_NAME(span)(const AF_NAME(bwd_lane) *w, int64_t i, int64_t n, int 
 	*v1 = some ? 4 - __builtin_clzll(some) / 16 : 0;
 }
 
-/* Towards the cache: lines [i, i+n) of the next block of queries, of q, dO and, where it goes on, dq. */
-static void AF_NAME(fetch_next)(const AF_NAME(bwd_lane) *w, int64_t h, int64_t i, int64_t n, bool dq)
+/* Towards the cache: of the blocks that come next a share, as lines [i, i+n) of `rows` are of this pair: what is read and what is written. */
+static void AF_NAME(fetch_next)(const AF_NAME(bwd_lane) *w, int64_t i, int64_t n, int64_t rows)
 {
 	const af_call *a = w->a;
-	const int64_t first = w->q0 + AF_BLOCK + i, end = TT_MIN(first + n, TT_MIN(af_len(a, w->s), w->last));
-	for (int64_t p = first; p < end; p++) {
-		const int64_t t = w->g->query[a->table[w->s] + p];
+	const int64_t from = AF_BLOCK * i / rows, to = AF_BLOCK * (i + n) / rows;
+	const tt_arg *dq = w->g->dq, *dk = w->g->dk, *dv = w->g->dv;
+	for (int64_t p = w->aq + from, end = w->as < 0 ? 0 : TT_MIN(w->aq + to, af_len(a, w->as)); p < end; p++) {
+		const int64_t t = w->g->query[a->table[w->as] + p];
 		if (t < 0)
 			continue;
-		AF_NAME(fetch)(af_line(a, a->q, t, h * a->K), a->K * a->esize);
-		AF_NAME(fetch)(af_line(a, w->g->dout, t, h * a->V), a->V * a->esize);
-		if (dq)
-			AF_NAME(fetch)((const uint8_t *)((const float *)w->g->dq->p + t * w->g->dq->ld + h * a->K), a->K * 4);
+		AF_NAME(fetch)(af_line(a, a->q, t, w->ah * a->K), a->K * a->esize);
+		AF_NAME(fetch)(af_line(a, w->g->dout, t, w->ah * a->V), a->V * a->esize);
+		AF_NAME(fetch)((const uint8_t *)((const float *)dq->p + t * dq->ld + w->ah * a->K), a->K * 4);
+	}
+	for (int64_t p = w->bk + from, end = w->bs < 0 ? 0 : TT_MIN(w->bk + to, af_len(a, w->bs)); p < end; p++) {
+		const int64_t y = a->lines[a->table[w->bs] + p];
+		AF_NAME(fetch)(af_line(a, a->k, y, w->bh * a->K), a->K * a->esize);
+		AF_NAME(fetch)(af_line(a, a->v, y, w->bh * a->V), a->V * a->esize);
+		AF_NAME(fetch)((const uint8_t *)((const float *)dk->p + y * dk->ld + w->bh * a->K), a->K * 4);
+		AF_NAME(fetch)((const uint8_t *)((const float *)dv->p + y * dv->ld + w->bh * a->V), a->V * 4);
 	}
 }
 
@@ -226,14 +238,14 @@ static __attribute__((noinline)) void AF_NAME(weigh)(const AF_NAME(bwd_lane) *w,
 }
 
 /* P and DS of the two blocks loaded. */
-static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h, bool dq)
+static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h)
 {
 	const af_call *a = w->a;
 	const int64_t kw = a->K / AF_NAME(WORD), vw = a->V / AF_NAME(WORD), rows = tt_round_up(w->rows, 4);
 	for (int64_t i = 0; i < rows; i += AF_MICRO) {
 		const int64_t n = TT_MIN(AF_MICRO, rows - i);
 		int v0 = 0, v1 = 4;
-		AF_NAME(fetch_next)(w, h, i, n, dq);
+		AF_NAME(fetch_next)(w, i, n, rows);
 		if (w->masked)
 			AF_NAME(span)(w, i, n, &v0, &v1);
 		if (v0 < v1) {
@@ -251,7 +263,7 @@ static void AF_NAME(weights)(const AF_NAME(bwd_lane) *w, int64_t h, bool dq)
 /* dq goes on through the block of keys. */
 static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 {
-	enum { W = AF_BLOCK / AF_NAME(WORD) };
+	enum { W = AF_BLOCK / AF_NAME(WORD), PAIR = 2 * AF_NAME(WORD) };
 	const af_call *a = w->a;
 	const tt_arg *out = w->g->dq;
 	float *dq = (float *)out->p + h * a->K;
@@ -274,15 +286,17 @@ static void AF_NAME(add_dq)(const AF_NAME(bwd_lane) *w, int64_t h)
 		AF_NAME(mm_go_on)(&g, w->rows, a->K / 16);
 	for (int64_t i = 0; w->masked && i < w->rows; i += AF_MICRO) {
 		const int64_t n = TT_MIN(AF_MICRO, w->rows - i);
-		int v0, v1;
-		AF_NAME(span)(w, i, n, &v0, &v1);
-		if (v0 >= v1)
+		uint64_t some = 0;
+		for (int64_t y = i; y < i + n; y++)
+			some |= w->seen[y];
+		if (!some)
 			continue;
+		const int64_t first = __builtin_ctzll(some) / PAIR * 2, end = tt_ceil_div(AF_BLOCK - __builtin_clzll(some), PAIR) * 2; /* words */
 		af_mm part = g;
-		part.a += i * W + v0 * 16 / AF_NAME(WORD);
-		part.b += v0 * 16 / AF_NAME(WORD) * a->K;
+		part.a += i * W + first;
+		part.b += first * a->K;
 		part.c += i * g.ldc;
-		part.kw = (v1 - v0) * 16 / AF_NAME(WORD);
+		part.kw = end - first;
 		if (begins)
 			AF_NAME(mm_begin)(&part, n, a->K / 16);
 		else
@@ -315,46 +329,86 @@ static void AF_NAME(add_dkv)(const AF_NAME(bwd_lane) *w)
 		if (from >= to)
 			continue;
 		const int64_t x = from / AF_NAME(WORD), kw = (to - from) / AF_NAME(WORD);
-		AF_NAME(mm_down)(&(af_mm){.a = w->p + x * AF_BLOCK + j, .b = w->db + x * a->V, .ldb = a->V, .c = w->dv + j * a->V,
-					  .ldc = a->V, .kw = kw}, n, a->V / 16);
-		AF_NAME(mm_down)(&(af_mm){.a = w->dsd + x * AF_BLOCK + j, .b = w->qb + x * a->K, .ldb = a->K, .c = w->dk + j * a->K,
-					  .ldc = a->K, .kw = kw}, n, a->K / 16);
+		const af_mm dv = {.a = w->p + x * AF_BLOCK + j, .b = w->db + x * a->V, .ldb = a->V, .c = w->dv + j * w->dvi, .ldc = w->dvi, .kw = kw};
+		const af_mm dk = {.a = w->dsd + x * AF_BLOCK + j, .b = w->qb + x * a->K, .ldb = a->K, .c = w->dk + j * w->dki, .ldc = w->dki, .kw = kw};
+		(w->fresh ? AF_NAME(mm_down_begin) : AF_NAME(mm_down))(&dv, n, a->V / 16);
+		(w->fresh ? AF_NAME(mm_down_begin) : AF_NAME(mm_down))(&dk, n, a->K / 16);
 	}
 	AF_NAME(leave)(csr);
 }
 
-/* dk and dv of one block of keys; dq continued if `dq`. */
-static void AF_NAME(key_block)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int64_t head, bool dq)
+/* Where dk and dv of the block go: in place if their lines are neighbours and every position has a query, whose first block of queries then
+ * begins each of their chains; else to the lane's own. */
+static void AF_NAME(place_keys)(AF_NAME(bwd_lane) *w)
 {
 	const af_call *a = w->a;
-	const int64_t len = af_len(a, s);
-	AF_NAME(load_keys)(w, s, kb, head, dq);
+	const tt_arg *dk = w->g->dk, *dv = w->g->dv;
+	const int32_t *y = a->lines + a->table[w->s] + w->k0;
+	w->place = w->fresh = w->g->all_queries;
+	for (int64_t j = 1; j < w->keys; j++)
+		w->place &= y[j] == y[0] + j;
+	w->fresh = w->place;
+	if (w->place) {
+		w->dk = (float *)dk->p + y[0] * dk->ld + w->head * a->K;
+		w->dv = (float *)dv->p + y[0] * dv->ld + w->head * a->V;
+		w->dki = dk->ld;
+		w->dvi = dv->ld;
+		return;
+	}
+	w->dk = w->own_dk;
+	w->dv = w->own_dv;
+	w->dki = a->K;
+	w->dvi = a->V;
 	memset(w->dk, 0, (size_t)(AF_BLOCK * a->K) * sizeof(float));
 	memset(w->dv, 0, (size_t)(AF_BLOCK * a->V) * sizeof(float));
+}
+
+static void AF_NAME(store_keys)(const AF_NAME(bwd_lane) *w)
+{
+	const af_call *a = w->a;
+	for (int64_t j = 0; j < w->keys && !w->place; j++) {
+		const int64_t line = a->lines[a->table[w->s] + w->k0 + j];
+		memcpy((float *)w->g->dk->p + line * w->g->dk->ld + w->head * a->K, w->dk + j * a->K, (size_t)a->K * sizeof(float));
+		memcpy((float *)w->g->dv->p + line * w->g->dv->ld + w->head * a->V, w->dv + j * a->V, (size_t)a->V * sizeof(float));
+	}
+}
+
+/* dk and dv of one block of keys; dq continued if `dq`. Block `nk` of sequence ns and kv head nh comes next; ns = -1: none. */
+static void AF_NAME(key_block)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int64_t head, bool dq, int64_t ns, int64_t nk, int64_t nh)
+{
+	const af_call *a = w->a;
+	const int64_t len = af_len(a, s), end = (head + 1) * a->group;
+	AF_NAME(load_keys)(w, s, kb, head, dq);
+	AF_NAME(place_keys)(w);
 	/* The last query that sees a key of the block is at position kb*64+63 + window-1. */
 	w->last = a->window ? TT_MIN(len, w->k0 + AF_BLOCK - 1 + a->window) : len;
-	for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
+	for (int64_t h = head * a->group; h < end; h++)
 		for (int64_t qb = kb; qb * AF_BLOCK < w->last; qb++) {
+			const bool more = (qb + 1) * AF_BLOCK < w->last, over = !more && h + 1 == end;
+			w->as = over ? ns : s;
+			w->ah = over ? nh * a->group : more ? h : h + 1;
+			w->aq = (over ? nk : more ? qb + 1 : kb) * AF_BLOCK;
+			w->bs = over ? ns : -1;
+			w->bh = nh;
+			w->bk = nk * AF_BLOCK;
 			if (!AF_NAME(load_queries)(w, qb, h, true))
 				continue;
-			AF_NAME(weights)(w, h, dq);
+			AF_NAME(weights)(w, h);
 			AF_NAME(add_dkv)(w);
 			if (dq)
 				AF_NAME(add_dq)(w, h);
+			w->fresh = false;
 		}
-	for (int64_t j = 0; j < w->keys; j++) {
-		const int64_t line = a->lines[a->table[s] + w->k0 + j];
-		memcpy((float *)w->g->dk->p + line * w->g->dk->ld + head * a->K, w->dk + j * a->K, (size_t)a->K * sizeof(float));
-		memcpy((float *)w->g->dv->p + line * w->g->dv->ld + head * a->V, w->dv + j * a->V, (size_t)a->V * sizeof(float));
-	}
+	AF_NAME(store_keys)(w);
 }
 
 static void AF_NAME(keys_only)(void *ctx, int64_t index, int lane)
 {
 	const af_bwd_job *g = ctx;
-	const int32_t *block = g->blocks + 2 * (index / g->a.G);
+	const int64_t G = g->a.G, then = (index + 1) / G;
+	const int32_t *block = g->blocks + 2 * (index / G), *next = then < g->nblocks ? g->blocks + 2 * then : NULL;
 	AF_NAME(bwd_lane) w = AF_NAME(bwd_lane_of)(g, lane);
-	AF_NAME(key_block)(&w, block[0], block[1], index % g->a.G, false);
+	AF_NAME(key_block)(&w, block[0], block[1], index % G, false, next ? next[0] : -1, next ? next[1] : 0, (index + 1) % G);
 }
 
 static void AF_NAME(queries_only)(void *ctx, int64_t index, int lane)
@@ -368,7 +422,7 @@ static void AF_NAME(queries_only)(void *ctx, int64_t index, int lane)
 		AF_NAME(load_keys)(&w, block[0], kb, head, true);
 		for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
 			if (AF_NAME(load_queries)(&w, block[1], h, false)) {
-				AF_NAME(weights)(&w, h, false);
+				AF_NAME(weights)(&w, h);
 				AF_NAME(add_dq)(&w, h);
 			}
 	}
@@ -379,8 +433,12 @@ static void AF_NAME(whole_sequence)(void *ctx, int64_t index, int lane)
 	const af_bwd_job *g = ctx;
 	const int64_t s = g->longest[index / g->a.G], head = index % g->a.G;
 	AF_NAME(bwd_lane) w = AF_NAME(bwd_lane_of)(g, lane);
-	for (int64_t kb = 0; kb * AF_BLOCK < af_len(&g->a, s); kb++)
-		AF_NAME(key_block)(&w, s, kb, head, true);
+	const int64_t len = af_len(&g->a, s), then = (index + 1) / g->a.G;
+	for (int64_t kb = 0; kb * AF_BLOCK < len; kb++) {
+		const bool last = (kb + 1) * AF_BLOCK >= len;
+		AF_NAME(key_block)(&w, s, kb, head, true, !last ? s : then < g->nlongest ? g->longest[then] : -1, last ? 0 : kb + 1,
+				   last ? (index + 1) % g->a.G : head);
+	}
 }
 
 /* D of AF_CLEAR queries, and zeros where lines of dq, dk and dv may not be written, or go on at once. */

@@ -46,7 +46,7 @@ AF_INLINE void AF_NAME(row)(const bool masked, const float *s, float *p, float m
 /* Head h, queries [i0, i0+n) of the unit, n <= AF_TILE, and block b. */
 static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_t n, int64_t b)
 {
-	enum { W = AF_BLOCK / AF_NAME(WORD) };
+	enum { W = AF_BLOCK / AF_NAME(WORD), PAIR = 2 * AF_NAME(WORD) };
 	const af_call *a = u->a;
 	const int64_t kw = a->K / AF_NAME(WORD), at = b * AF_BLOCK;
 	uint64_t seen[AF_TILE], all = ~UINT64_C(0), any = 0;
@@ -58,7 +58,8 @@ static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_
 	if (!any)
 		return;
 	const bool masked = ~all != 0;
-	uint8_t v0[AF_TILE / AF_MICRO], v1[AF_TILE / AF_MICRO]; /* vectors of positions that a micro tile sees */
+	uint8_t v0[AF_TILE / AF_MICRO], v1[AF_TILE / AF_MICRO]; /* vectors of positions that a micro tile sees, */
+	uint8_t p0[AF_TILE / AF_MICRO], p1[AF_TILE / AF_MICRO]; /* and the positions, out to pairs of words */
 	af_mm g = {.a = u->q + (h * u->n + i0) * kw, .ar = kw, .b = u->k, .ldb = AF_BLOCK, .c = u->s, .ldc = AF_BLOCK, .kw = kw,
 		   .scale = a->scale, .part = u->part};
 	if (!masked) {
@@ -74,6 +75,8 @@ static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_
 		const int first = some ? __builtin_ctzll(some) / 16 : 0, end = some ? 4 - __builtin_clzll(some) / 16 : 0;
 		v0[i / AF_MICRO] = (uint8_t)first;
 		v1[i / AF_MICRO] = (uint8_t)end;
+		p0[i / AF_MICRO] = some ? (uint8_t)(__builtin_ctzll(some) / PAIR * PAIR) : 0;
+		p1[i / AF_MICRO] = some ? (uint8_t)tt_round_up(AF_BLOCK - __builtin_clzll(some), PAIR) : 0;
 		if (!some) {
 			for (int64_t y = i; y < i + rows; y++)
 				v_store(u->part + 16 * y, v_set(-INFINITY));
@@ -85,7 +88,7 @@ static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_
 		g.seen = seen + i;
 		g.part = u->part + 16 * i;
 		g.first = 16 * first;
-		AF_NAME(mm_score)(&g, rows, end - first);
+		AF_NAME(mm_score_seen)(&g, rows, end - first);
 	}
 	float *m = u->m + h * u->R + i0, *l = u->l + h * u->R + i0;
 	for (int64_t i = 0; i < n; i += 16) {
@@ -110,7 +113,7 @@ static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_
 		return;
 	}
 	for (int64_t i = 0; i < n; i += AF_MICRO) {
-		const int64_t first = v0[i / AF_MICRO] * 16 / AF_NAME(WORD), end = v1[i / AF_MICRO] * 16 / AF_NAME(WORD);
+		const int64_t first = p0[i / AF_MICRO] / AF_NAME(WORD), end = p1[i / AF_MICRO] / AF_NAME(WORD);
 		if (first == end)
 			continue;
 		g.a = u->p + i * W + first;
@@ -145,6 +148,24 @@ static void AF_NAME(finish)(const AF_NAME(unit) *u, int64_t h)
 	}
 }
 
+/* What a unit is of, by its index. The last come first: in a sequence they see the most. */
+static AF_NAME(unit) AF_NAME(unit_at)(const af_fwd_job *job, int64_t index)
+{
+	const af_call *a = &job->a;
+	const int64_t unit = job->units - 1 - index, part = unit % job->parts, chunk = unit / job->parts / a->G;
+	AF_NAME(unit) u;
+	u.a = a;
+	u.g = unit / job->parts % a->G;
+	u.h0 = u.g * a->group + part * AF_HEADS;
+	u.heads = TT_MIN(AF_HEADS, a->group - part * AF_HEADS);
+	u.t0 = a->ints[chunk];
+	u.n = a->ints[chunk + 1] - u.t0;
+	u.R = tt_round_up(u.n, AF_TILE);
+	u.seq = a->seq_ids[u.t0];
+	u.end = 0;
+	return u;
+}
+
 /* K and V of position p, towards the cache. */
 AF_INLINE void AF_NAME(fetch_keys)(const AF_NAME(unit) *u, int64_t p)
 {
@@ -154,20 +175,48 @@ AF_INLINE void AF_NAME(fetch_keys)(const AF_NAME(unit) *u, int64_t p)
 	AF_NAME(fetch)(af_line(a, a->v, line, u->g * a->V), a->V * a->esize);
 }
 
+/* What comes to the cache while a unit is in work, a share of it with each tile: the lines that its output goes to, then what the next
+ * unit begins with: queries, and the first block that it sees. */
+typedef struct AF_NAME(ahead) {
+	const AF_NAME(unit) *u, *then; /* then: NULL, there is none */
+	int64_t p0, p1;                /* the positions of that block */
+	int64_t at, all, share;
+} AF_NAME(ahead);
+
+static AF_NAME(ahead) AF_NAME(ahead_of)(const AF_NAME(unit) *u, const AF_NAME(unit) *then, int64_t tiles)
+{
+	AF_NAME(ahead) f = {.u = u, .then = then, .all = u->heads * u->n};
+	if (then) {
+		const af_call *a = u->a;
+		const int64_t p = a->positions[then->t0];
+		f.p0 = af_first(a, p) / AF_BLOCK * AF_BLOCK;
+		f.p1 = TT_MIN(f.p0 + AF_BLOCK, TT_MIN(af_len(a, then->seq), TT_MAX(p, f.p0) + then->n));
+		f.all += then->heads * then->n + TT_MAX(f.p1 - f.p0, 0);
+	}
+	f.share = tt_ceil_div(f.all, TT_MAX(tiles, 1));
+	return f;
+}
+static void AF_NAME(fetch_ahead)(AF_NAME(ahead) *f)
+{
+	const af_call *a = f->u->a;
+	const tt_arg *out = &a->call->out[0];
+	const int64_t mine = f->u->heads * f->u->n, next = f->then ? f->then->heads * f->then->n : 0;
+	for (const int64_t end = TT_MIN(f->all, f->at + f->share); f->at < end; f->at++) {
+		const int64_t i = f->at - mine;
+		if (i < 0)
+			AF_NAME(fetch)(af_line(a, out, f->u->t0 + f->at % f->u->n, (f->u->h0 + f->at / f->u->n) * a->V), a->V * a->esize);
+		else if (i < next)
+			AF_NAME(fetch)(af_line(a, a->q, f->then->t0 + i % f->then->n, (f->then->h0 + i / f->then->n) * a->K), a->K * a->esize);
+		else
+			AF_NAME(fetch_keys)(f->then, f->p0 + i - next);
+	}
+}
+
 static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 {
 	const af_fwd_job *job = ctx;
 	const af_call *a = &job->a;
-	AF_NAME(unit) u = {.a = a};
-	/* The last first: in a sequence they see the most. */
-	const int64_t unit = job->units - 1 - index, part = unit % job->parts, chunk = unit / job->parts / a->G;
-	u.g = unit / job->parts % a->G;
-	u.h0 = u.g * a->group + part * AF_HEADS;
-	u.heads = TT_MIN(AF_HEADS, a->group - part * AF_HEADS);
-	u.t0 = a->ints[chunk];
-	u.n = a->ints[chunk + 1] - u.t0;
-	u.R = tt_round_up(u.n, AF_TILE);
-	u.seq = a->seq_ids[u.t0];
+	AF_NAME(unit) u = AF_NAME(unit_at)(job, index), then;
 	int64_t lo = INT64_MAX;
 	for (int64_t i = 0; i < u.n; i++) {
 		const int64_t p = a->positions[u.t0 + i];
@@ -178,11 +227,6 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 	}
 	TT_ASSERT(u.end <= af_len(a, u.seq), "query at position %lld of sequence %lld, which has %lld", (long long)u.end - 1,
 		  (long long)u.seq, (long long)af_len(a, u.seq));
-	for (int64_t h = 0; h < u.heads; h++)
-		for (int64_t i = 0; i < u.n; i++)
-			AF_NAME(fetch)(af_line(a, a->q, u.t0 + i, (u.h0 + h) * a->K), a->K * a->esize);
-	for (int64_t p = lo / AF_BLOCK * AF_BLOCK; p < TT_MIN(u.end, (lo / AF_BLOCK + 1) * AF_BLOCK); p++)
-		AF_NAME(fetch_keys)(&u, p);
 	float *at = (float *)(void *)(a->own + (size_t)lane * a->stride);
 	u.q = af_take(&at, u.heads * u.n * (a->K / AF_NAME(WORD)));
 	u.o = af_take(&at, u.heads * u.n * a->V);
@@ -200,6 +244,10 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 	memset(u.part, 0, AF_TILE * 16 * sizeof(float));
 	for (int64_t i = 0; i < u.heads * u.R; i++)
 		u.m[i] = -INFINITY;
+	const int64_t tiles = tt_ceil_div(u.n, AF_TILE) * u.heads, step = tt_ceil_div(AF_BLOCK, tiles);
+	if (index + 1 < job->units)
+		then = AF_NAME(unit_at)(job, index + 1);
+	AF_NAME(ahead) ahead = AF_NAME(ahead_of)(&u, index + 1 < job->units ? &then : NULL, tiles * (tt_ceil_div(u.end, AF_BLOCK) - lo / AF_BLOCK));
 	const uint8_t *line[2][AF_BLOCK];
 	for (int64_t h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i += AF_BLOCK) {
@@ -219,11 +267,11 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 		AF_NAME(pack_down)(u.v, line[1], tt_round_up(keys, 16), a->V);
 		/* Meanwhile the next block comes to the cache, a part for each tile. */
 		int64_t next = (b + 1) * AF_BLOCK;
-		const int64_t tiles = tt_ceil_div(u.n, AF_TILE) * u.heads, step = tt_ceil_div(AF_BLOCK, tiles);
 		for (int64_t h = 0; h < u.heads; h++)
 			for (int64_t i = 0; i < u.n; i += AF_TILE) {
 				for (int64_t j = 0; j < step && next < TT_MIN(u.end, (b + 2) * AF_BLOCK); j++, next++)
 					AF_NAME(fetch_keys)(&u, next);
+				AF_NAME(fetch_ahead)(&ahead);
 				AF_NAME(block)(&u, h, i, TT_MIN(AF_TILE, u.n - i), b);
 			}
 	}

@@ -20,13 +20,14 @@ typedef struct af_mm {
 	int64_t kw;      /* words of the contraction, even */
 	const float *r;  /* AF_SCALE: what line i of C is multiplied by before */
 	float scale;     /* AF_SCORE: C is multiplied by it after, */
-	const uint64_t *seen; /* and the visible (line i, columns as bits; NULL: all) */
-	float *part;     /* go to the lanes' maxima part[i][16] */
+	float *part;     /* and the lanes' maxima go to part[i][16]: */
+	const uint64_t *seen; /* AF_SCORE_SEEN: of the visible alone (line i, columns as bits) */
 	int first;       /* the bit of column 0 */
 } af_mm;
 
-/* What a product does with C: begins at +0, or goes on, every zero made +0 after; is rescaled, goes on; begins at +0 and makes scores. */
-typedef enum af_mode { AF_BEGIN, AF_GO_ON, AF_SCALE, AF_SCORE } af_mode;
+/* What a product does with C: begins at +0, or goes on, every zero made +0 after; is rescaled, goes on; begins at +0 and makes scores, of which
+ * all or some are visible. */
+typedef enum af_mode { AF_BEGIN, AF_GO_ON, AF_SCALE, AF_SCORE, AF_SCORE_SEEN } af_mode;
 #endif
 
 #if AF_KIND == AF_PAIRS
@@ -115,7 +116,7 @@ AF_INLINE void AF_NAME(tile)(const af_mode mode, const int R, const int N, const
 	vec acc[AF_MICRO][AF_WIDE];
 	for (int y = 0; y < R; y++)
 		for (int z = 0; z < N; z++)
-			if (mode == AF_BEGIN || mode == AF_SCORE)
+			if (mode == AF_BEGIN || mode >= AF_SCORE)
 				acc[y][z] = v_set(0);
 			else if (mode == AF_SCALE)
 				acc[y][z] = v_mul(v_load(c + y * ldc + 16 * z), v_set(g->r[i + y]));
@@ -136,21 +137,27 @@ AF_INLINE void AF_NAME(tile)(const af_mode mode, const int R, const int N, const
 					acc[y][z] = AF_NAME(step)(acc[y][z], u, w[z]);
 			}
 		}
-	if (mode != AF_SCORE) {
+	if (mode < AF_SCORE) {
 		for (int y = 0; y < R; y++)
 			for (int z = 0; z < N; z++)
 				v_store(c + y * ldc + 16 * z, mode == AF_SCALE ? acc[y][z] : v_add(acc[y][z], v_set(0)));
 		return;
 	}
+	/* In one piece and without branches, or the accumulators would go through memory. */
 	const vec scale = v_set(g->scale), none = v_set(-INFINITY);
+	const uint64_t *seen = g->seen + i;
+	const int64_t first = g->first + 16 * n;
+	float *part = g->part + 16 * i;
+#pragma GCC unroll 6
 	for (int y = 0; y < R; y++) {
-		vec most = n ? v_load(g->part + 16 * (i + y)) : none;
+		vec most = n ? v_load(part + 16 * y) : none;
+#pragma GCC unroll 4
 		for (int z = 0; z < N; z++) {
 			const vec s = v_mul(acc[y][z], scale);
 			v_store(c + y * ldc + 16 * z, s);
-			most = v_max(g->seen ? v_pick(v_mask(g->seen[i + y] >> (g->first + 16 * (n + z))), s, none) : s, most);
+			most = v_max(mode == AF_SCORE_SEEN ? v_pick(v_mask(seen[y] >> (first + 16 * z)), s, none) : s, most);
 		}
-		v_store(g->part + 16 * (i + y), most);
+		v_store(part + 16 * y, most);
 	}
 }
 
@@ -201,6 +208,10 @@ static __attribute__((noinline)) void AF_NAME(mm_down)(const af_mm *g, int64_t r
 {
 	AF_NAME(product)(AF_GO_ON, true, g, rows, vecs);
 }
+static __attribute__((noinline)) void AF_NAME(mm_down_begin)(const af_mm *g, int64_t rows, int64_t vecs)
+{
+	AF_NAME(product)(AF_BEGIN, true, g, rows, vecs);
+}
 #if AF_KIND != AF_WIDENED
 static __attribute__((noinline)) void AF_NAME(mm_scale)(const af_mm *g, int64_t rows, int64_t vecs)
 {
@@ -209,6 +220,10 @@ static __attribute__((noinline)) void AF_NAME(mm_scale)(const af_mm *g, int64_t 
 static __attribute__((noinline)) void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
 {
 	AF_NAME(product)(AF_SCORE, false, g, rows, vecs);
+}
+static __attribute__((noinline)) void AF_NAME(mm_score_seen)(const af_mm *g, int64_t rows, int64_t vecs)
+{
+	AF_NAME(product)(AF_SCORE_SEEN, false, g, rows, vecs);
 }
 #else
 /* What stands around the chain counts subnormals, so it stays outside of the changed mode, in functions of its own too. */
@@ -248,6 +263,7 @@ static void AF_NAME(mm_score)(const af_mm *g, int64_t rows, int64_t vecs)
 	_mm_setcsr(csr);
 	AF_NAME(score)(g, rows, vecs);
 }
+static void AF_NAME(mm_score_seen)(const af_mm *g, int64_t rows, int64_t vecs) { AF_NAME(mm_score)(g, rows, vecs); }
 #endif
 
 /* ---- packing ----------------------------------------------------------------------------------------------------------
