@@ -64,6 +64,7 @@ typedef struct tt_window {
 	double tokens, seconds;   /* of steps whose speed is known */
 	double mfu, mfu_seconds;  /* weighted by seconds */
 	double total, parts[6];   /* seconds; data, forward, backward, optimizer, save, validate */
+	double exposed, hidden;   /* seconds of exchanges with other ranks */
 } tt_window;
 
 typedef struct tt_show {

@@ -29,6 +29,7 @@ typedef struct tt_metrics_step {
 	/* Seconds since the last step was handed in, or since the loop began: saves and validations in between count here. */
 	double seconds;
 	double data_seconds, forward_seconds, backward_seconds, optimizer_seconds, save_seconds, validate_seconds; /* parts of it */
+	double comm_exposed, comm_hidden; /* seconds of exchanges with other ranks: waited for, and beside computation; for the log, 0: none */
 	int64_t memory_planned, memory_resident; /* bytes */
 	bool skipped;         /* no update was made */
 	const tt_metrics_scalar *extra; /* more, by name: norms of parameter groups */

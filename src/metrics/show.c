@@ -83,6 +83,8 @@ static void window_add(tt_window *n, const tt_metrics_step *s)
 	n->total += s->seconds;
 	for (int i = 0; i < TT_COUNT(parts); i++)
 		n->parts[i] += isnan(parts[i]) ? 0 : parts[i];
+	n->exposed += s->comm_exposed;
+	n->hidden += s->comm_hidden;
 }
 
 static void permanent_line(tt_show *w)
@@ -102,6 +104,8 @@ static void permanent_line(tt_show *w)
 			tt_buf_printf(b, "%s%s %.0f%%", first ? "  " : " ", part_names[i], 100 * n->parts[i] / n->total);
 			first = false;
 		}
+	if (n->exposed + n->hidden > 0 && n->total > 0) /* of the parts before it, and of what of it nobody waited for */
+		tt_buf_printf(b, "  comm %.0f%% +%.0f%% hidden", 100 * n->exposed / n->total, 100 * n->hidden / n->total);
 	if (s->skipped)
 		tt_buf_str(b, "  skipped");
 	*n = (tt_window){ 0 };

@@ -273,10 +273,24 @@ static double mfu(tt_run *r, double flops_per_s, double now)
 	return r->peak > 0 ? 100 * flops_per_s / r->peak : __builtin_nan("");
 }
 
+/* This rank's exchanges by axes: comm/AXES/calls, bytes, exposed_seconds, hidden_seconds. */
+static int comm_numbers(tt_run *r, const tt_step_report *s, tt_metrics_scalar *out, int cap)
+{
+	int n = 0;
+	for (int i = 0; i < s->ncomm && n + 4 <= cap; i++) {
+		const tt_step_comm *c = &s->comm[i];
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/calls", c->axes), (double)c->calls };
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/bytes", c->axes), (double)c->bytes };
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/exposed_seconds", c->axes), c->exposed };
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/hidden_seconds", c->axes), c->hidden };
+	}
+	return n;
+}
+
 static void record_step(tt_run *r, const tt_step_report *s)
 {
 	double now = tt_now(), seconds = now - r->last_step_end;
-	tt_metrics_scalar extra[64];
+	tt_metrics_scalar extra[64 + 4 * TT_STEP_COMMS];
 	tt_mark mark = tt_arena_push(r->arena);
 	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
 	/* Of a step without a valid token nothing was run. */
@@ -288,8 +302,13 @@ static void record_step(tt_run *r, const tt_step_report *s)
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,
 		.memory_resident = tt_memory_resident(), .skipped = s->skipped, .extra = extra,
-		.nextra = logged ? group_norms(r, extra, TT_COUNT(extra)) : 0,
+		.nextra = logged ? group_norms(r, extra, 64) : 0,
 	};
+	m.nextra += comm_numbers(r, s, extra + m.nextra, TT_COUNT(extra) - m.nextra);
+	for (int i = 0; i < s->ncomm; i++) {
+		m.comm_exposed += s->comm[i].exposed;
+		m.comm_hidden += s->comm[i].hidden;
+	}
 	tt_metrics_log_step(r->metrics, &m);
 	tt_arena_pop(r->arena, mark);
 	r->last_step_end = tt_now();

@@ -105,6 +105,11 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 
 /* ---- trainer ------------------------------------------------------------------------------------------------------------------------ */
 
+/* A step's exchanges over one set of mesh axes, of one rank: bytes that it takes from others, seconds in which it waited for them, and seconds in which
+ * they ran beside computation. */
+typedef struct tt_step_comm { const char *axes; int64_t calls, bytes; double exposed, hidden; } tt_step_comm;
+enum { TT_STEP_COMMS = 16 };
+
 typedef struct tt_step_report {
 	int64_t step;      /* from 1 */
 	double loss;       /* mean over valid tokens */
@@ -115,6 +120,8 @@ typedef struct tt_step_report {
 	double pairs;      /* attended (query, key) pairs */
 	double seconds, data_seconds, forward_seconds, backward_seconds, optim_seconds;
 	bool skipped;      /* no valid token, or a gradient that is not finite */
+	tt_step_comm comm[TT_STEP_COMMS]; /* by axes that were used */
+	int ncomm;
 } tt_step_report;
 
 /* Seconds of start-up, by part; kept for the trace that every run logs. */

@@ -673,11 +673,40 @@ static double power(double x, int64_t n)
 	return r;
 }
 
+/* What exchanges have cost so far, by axes. */
+typedef struct comm_counts { tt_comm_count count[1 << TT_MESH_AXES]; tt_exchange_seconds seconds[1 << TT_MESH_AXES]; } comm_counts;
+
+static void count_comm(const tt_trainer *t, comm_counts *c)
+{
+	for (int i = 0; i < 1 << TT_MESH_AXES; i++)
+		if (t->axes.group[i]) {
+			c->count[i] = tt_comm_group_count(t->axes.group[i]);
+			c->seconds[i] = tt_exec_exchange_seconds(t->exec, i);
+		}
+}
+
+/* Since `from`. What was not on a lane was waited for. */
+static void report_comm(const tt_trainer *t, const comm_counts *from, tt_step_report *r)
+{
+	comm_counts now;
+	count_comm(t, &now);
+	for (int i = 0; i < 1 << TT_MESH_AXES && r->ncomm < TT_STEP_COMMS; i++) {
+		if (!t->axes.group[i] || now.count[i].calls == from->count[i].calls)
+			continue;
+		const tt_comm_count *a = &from->count[i], *b = &now.count[i];
+		double all = b->wait_s + b->use_s - a->wait_s - a->use_s, hidden = now.seconds[i].hidden - from->seconds[i].hidden;
+		r->comm[r->ncomm++] = (tt_step_comm){ tt_comm_group_name(t->axes.group[i]), b->calls - a->calls, b->bytes - a->bytes,
+						      TT_MAX(all - hidden, 0.0), hidden };
+	}
+}
+
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 {
 	if (leads(t))
 		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_STEP }));
 	tt_step_report r = { .step = t->step + 1 };
+	comm_counts before;
+	count_comm(t, &before);
 	double t0 = tt_now();
 	TT_TRY(tamper_at(t, TT_BEFORE_STEP));
 	const tt_optim_options *o = &t->o.optim;
@@ -734,6 +763,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(tt_comm_barrier(t->team.all, "after the step"));
 	t->step++;
 	r.seconds = tt_now() - t0;
+	report_comm(t, &before, &r);
 	if (t->o.after_step)
 		TT_TRY(t->o.after_step(t->o.after_step_ctx, t, &r));
 	*out = r;
