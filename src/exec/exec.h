@@ -84,6 +84,7 @@ typedef struct tt_exec_options {
 	/* for tests */
 	bool fill_nan;      /* work, scratch, outputs and (before F) the frame are filled with NaN before they are written */
 	bool protect;       /* regions are PROT_NONE while no kernel runs                                                */
+	bool short_lives;   /* a fault: operands of an exchange are not kept while it is under way. Its tests must find that */
 	bool no_alias;      /* temporaries share nothing: no reuse of dead bytes, no in-place results, joins copy        */
 } tt_exec_options;
 

@@ -345,7 +345,8 @@ static tt_status find_lifetimes(merger *m)
 	}
 	for (int64_t s = 0; s < m->e->nstores; s++)
 		m->e->stores[s].use = m->e->stores[s].last;
-	keep_under_way(m);
+	if (!m->e->o.short_lives)
+		keep_under_way(m);
 	for (int64_t i = 0; i < g->noutputs; i++) {
 		store *r = root_of(m, g->outputs[i]);
 		r->pinned = true;
