@@ -219,7 +219,7 @@ static tt_status decay_twice(scene *s, const char *after, const int *coord, tt_g
 	return TT_OK;
 }
 
-/* A chunk's gradient stored where it should be added. */
+/* A chunk's sum stored where it should be added. */
 static tt_status chunk_lost(scene *s, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
 {
 	(void)coord, (void)out;
@@ -410,13 +410,13 @@ static const fault FAULTS[] = {
 	{ "a maximum of this rank's ids alone", TP, .says = { "loss.0", "axis tp", "M" }, .rows = row_max },
 	{ "column products of what is the same work", TP, .says = { "q_proj", "axis tp" }, .rows = row_column },
 	/* exchanges */
-	{ "a sum not taken", TP, .value = LAYER "mlp.down_proj.acc>tp.I", .says = { "%V, the conversion P to I on axis tp", "row: MAKE", "*.down_proj.acc" }, .graph = not_taken },
+	{ "a sum not taken", TP, .value = LAYER "mlp.down_proj.acc>tp.I", .says = { "%V, the conversion P to I on axis tp", "row: make \"embedding|*.o_proj.acc|*.down_proj.acc\" on tp as I" }, .graph = not_taken },
 	{ "a sum taken twice", TP, .value = LAYER "self_attn.o_proj.acc>tp.I", .says = { "%V, the conversion P to I on axis tp", "2 times one rank's: summed once too often over tp" },
 	  .graph = twice },
 	{ "a backward sum not taken", TP, .value = "d(" LAYER "post_attention_layernorm.y)*>tp.I", .says = { "d(" LAYER "post_attention_layernorm.y)", "P to I on axis tp" },
 	  .graph = not_taken },
 	{ "norm weights' gradient not summed under sp", TP, true, .value = "grad." LAYER "input_layernorm.weight>tp.R*",
-	  .says = { "grad." LAYER "input_layernorm.weight>tp.R, the conversion P to R on axis tp", "row: STORE", "*norm.weight" }, .graph = not_taken },
+	  .says = { "grad." LAYER "input_layernorm.weight>tp.R, the conversion P to R on axis tp", "row: store", "*norm.weight" }, .graph = not_taken },
 	{ "gradients of replicas not summed", HSDP, .value = "grad." LAYER "mlp.up_proj.weight>dp_replicate.R*",
 	  .says = { "grad." LAYER "mlp.up_proj.weight>dp_replicate.R, the conversion P to R on axis dp_replicate" }, .graph = not_taken },
 	{ "a norm of this rank's shards alone", FSDP, .value = "squares.*>dp_shard.R", .says = { "squares.", "P to R on axis dp_shard" }, .graph = not_taken },
@@ -432,7 +432,7 @@ static const fault FAULTS[] = {
 	{ "labels' ids off by one", TP, .value = "loss.0.target", .says = { "loss.0.target, pick of", "the ranks' terms together" }, .graph = pick_offset },
 	{ "tokens' ids off by one", TP, .value = "embedding", .says = { "embedding, embedding of ids", "the ranks' terms together" }, .graph = embedding_offset },
 	{ "weight decay twice on a shard", FSDP, .value = "opt." LAYER "mlp.up_proj.weight.p", .says = { "%V, adamw", "on rank %R" }, .graph = decay_twice },
-	{ "a loss chunk's gradient lost", FSDP, .value = "grad.lm_head.weight+#2", .says = { "grad.lm_head.weight", "dp_shard=S(0)" }, .graph = chunk_lost },
+	{ "a chunk's loss lost", FSDP, .value = "loss_sum+#2", .says = { "loss_sum, as the program finds it", "the ranks' terms together", "dp_shard=P" }, .graph = chunk_lost },
 	{ "another layer's weight in the buffer", FSDP, .value = "model.layers.1.mlp.gate_proj.y",
 	  .says = { "%V, linear of", "(the program takes model.layers.0.mlp.gate_proj.weight>dp_shard.R for" }, .graph = other_layer },
 	/* initial values */

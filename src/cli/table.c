@@ -53,7 +53,7 @@ const tt_command tt_commands[] = {
 	    { "--runs=N", "startup: processes of each kind; 10 if not given" },
 	    { "--json", "print JSON" } },
 	  { "titan bench train --preset dense-100m --dtype f32", "titan bench gemm --json" } },
-	{ "verify", "titan verify CONFIG [--ranks=N | --meshes=all|LIST] [--steps=N] [--numerics=exact|fast] [--backend=threads] [--full] [FLAGS]",
+	{ "verify", "titan verify CONFIG [--ranks=N | --mesh=AXIS=DEGREE,... | --meshes=all|LIST] [--steps=N] [--numerics=exact|fast] [--backend=threads] [--full] [FLAGS]",
 	  "prove parallel plans: every legal mesh gives the bits of one rank, saved and resumed from mesh to mesh; else the first value that differs, the conversion "
 	  "and the row of the plan; exit code 1 if one does not", tt_cmd_verify,
 	  { CONFIG_ARGUMENT,

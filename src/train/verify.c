@@ -425,6 +425,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	o.mesh.sp = p->mesh->sp;
 	if (p->mesh->recompute)
 		o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
+	o.gathered = p->mesh->gathered;
 	o.mesh.comm = c;
 	o.mesh.led = true;
 	o.exec.threads = 1;
@@ -622,7 +623,8 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 					if (dr * ds * cp * tp != n)
 						continue;
 					for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++) {
-						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2 };
+						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2,
+								     .gathered = (tt_gathered)(r->n / 2 % 3) };
 						TT_PUSH(a, r->meshes, r->n, cap, m);
 					}
 				}
