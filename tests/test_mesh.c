@@ -1,6 +1,10 @@
 /* Meshes of ranks against one rank: the same bits after every step in `exact`. And the proof itself can fail. */
 #include "train/verify.h"
+#include "ops/ops.h"
 #include "tiny.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 static tt_run_options options(tt_test *t, int64_t heads, int64_t kv, bool tied, tt_dtype compute)
 {
@@ -58,6 +62,136 @@ static void bf16(tt_test *t) { proven(t, 4, 2, true, TT_BF16, 4); }
 static void shared_kv(tt_test *t) { proven(t, 4, 1, false, TT_F32, 4); } /* tp of 2 and 4 over one kv head */
 static void eight(tt_test *t) { proven(t, 8, 2, true, TT_F32, 8); proven(t, 6, 3, false, TT_BF16, 6); }
 
+/* ---- single steps on a mesh -------------------------------------------------------------------------------------------------------------- */
+
+enum { MOST = 16 };
+
+typedef struct steps {
+	tt_test *t;
+	tt_run_options o;
+	tt_verify_mesh mesh;
+	bool twice;         /* replicated squares count twice: the test must see it */
+	tt_tamper tamper;
+	double norm[MOST];
+	char text[MOST][512];
+} steps;
+
+/* Gradients of one before they are reduced: this rank's terms, where they are terms of a sum, add up to one. */
+static tt_status ones(void *ctx, tt_trainer *t, tt_moment m)
+{
+	(void)ctx;
+	const tt_graph *g = tt_trainer_typed(t);
+	int64_t n;
+	const tt_slot *s = tt_exec_states(tt_trainer_exec(t), &n);
+	for (int64_t k = 0; k < n && m == TT_BEFORE_REDUCE; k++) {
+		if (strncmp(s[k].name, "grad.", 5))
+			continue;
+		const tt_layout *l = &tt_value_get(g, tt_value_find(g, s[k].name))->layout;
+		bool term = true;
+		for (int ax = 0; ax < g->mesh.naxes; ax++)
+			term &= g->mesh.ax[ax].size == 1 || l->ax[ax].type != TT_P || tt_trainer_coord(t)[ax] == 0;
+		int64_t *x = calloc((size_t)s[k].count + 1, 3 * sizeof *x);
+		float *f = (float *)(void *)x;
+		for (int64_t i = 0; i < s[k].count && term; i++)
+			if (s[k].plane)
+				x[i] = 1 << 26; /* of the first limb: 1 */
+			else
+				f[i] = 1;
+		tt_status st = tt_tensor_write(tt_trainer_exec(t), &s[k], 0, x, s[k].count);
+		free(x);
+		TT_TRY(st);
+	}
+	return TT_OK;
+}
+
+static tt_status squares_twice(void *ctx, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
+{
+	(void)ctx, (void)coord;
+	*out = g;
+	for (int64_t i = 0; i < g->nnodes && !strcmp(after, "localise"); i++)
+		if (g->nodes[i].op == &tt_op_exchange && !strncmp(g->values[g->nodes[i].out[0]].name, "square.", 7)) {
+			tt_attr_exchange *e = TT_NEW(a, tt_attr_exchange);
+			*e = *(const tt_attr_exchange *)g->nodes[i].attr;
+			e->index = 0;
+			g->nodes[i].attr = e;
+		}
+	return TT_OK;
+}
+
+static tt_status one_step(tt_comm *c, void *ctx)
+{
+	steps *x = ctx;
+	tt_run_options o = x->o;
+	memcpy(o.mesh.size, x->mesh.size, sizeof o.mesh.size);
+	o.mesh.sp = x->mesh.sp;
+	o.mesh.comm = c;
+	o.tamper = &x->tamper;
+	tt_trainer *t;
+	tt_step_report r = { .grad_norm = -1 };
+	TT_TRY(tt_trainer_create(&o, &t));
+	tt_status s = tt_trainer_step(t, &r);
+	x->norm[tt_comm_rank(c)] = r.grad_norm;
+	snprintf(x->text[tt_comm_rank(c)], sizeof x->text[0], "%s", s ? tt_error_text() : "");
+	tt_trainer_destroy(t);
+	return s == TT_ERR_NUMERIC ? TT_OK : s;
+}
+
+static bool on_mesh(steps *x)
+{
+	int ranks = 1;
+	for (int i = 0; i < TT_RUN_AXES; i++)
+		ranks *= x->mesh.size[i];
+	tt_comm_options c = { .init_timeout_s = 60 };
+	return TT_CHECK_OK(x->t, tt_comm_threads(ranks, &c, one_step, x));
+}
+
+/* Gradients that are all one: the norm is the square root of the number of parameters, wherever they lie and however often. */
+static void norm_of_ones(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = {
+		{ .size = { 2, 2, 1, 1 } }, { .size = { 1, 2, 1, 2 }, .sp = true }, { .size = { 2, 1, 1, 2 } }, { .size = { 1, 1, 2, 4 }, .sp = true }, { .size = { 1, 1, 1, 4 } },
+		{ .size = { 1, 3, 2, 1 } },
+	};
+	for (int i = 0; i < TT_COUNT(MESHES) + 2; i++) { /* two more: in `exact`, and one that is wrong */
+		int k = i < TT_COUNT(MESHES) ? i : 1;
+		steps x = { .t = t, .o = options(t, 4, 2, k % 2, TT_F32), .mesh = MESHES[k], .twice = i == TT_COUNT(MESHES) + 1, .tamper = { .moment = ones } };
+		x.o.exec.numerics = i == TT_COUNT(MESHES) ? TT_EXACT : TT_FAST;
+		if (x.twice)
+			x.tamper.graph = squares_twice;
+		if (!on_mesh(&x))
+			return;
+		double want = (double)(float)__builtin_sqrt((double)tt_llama_params(&x.o.model));
+		TT_CHECK_MSG(t, (x.norm[0] == want) == !x.twice, "mesh %d: norm %.9g, want %.9g", k, x.norm[0], want);
+	}
+}
+
+static tt_status spoil(void *ctx, tt_trainer *t, tt_moment m)
+{
+	const char *name = ctx;
+	float nan = __builtin_nanf("");
+	if (m != (name[0] == 'g' ? TT_BEFORE_REDUCE : TT_BEFORE_STEP) || tt_trainer_coord(t)[TT_DP_SHARD] != 1)
+		return TT_OK;
+	return tt_exec_write(tt_trainer_exec(t), name, 0, &nan, 1);
+}
+
+/* All ranks say the same of what is not finite on one of them. */
+static void nonfinite(tt_test *t)
+{
+	static const struct { const char *name, *says; } C[] = {
+		{ "model.layers.1.mlp.up_proj.weight", "parameter model.layers.1.mlp.up_proj.weight is itself not finite (rank 1)" },
+		{ "grad.model.layers.0.self_attn.q_proj.weight", "first in the gradient of model.layers.0.self_attn.q_proj.weight (rank 1)" },
+	};
+	for (int i = 0; i < TT_COUNT(C); i++) {
+		steps x = { .t = t, .o = options(t, 4, 2, false, TT_F32), .mesh = { .size = { 2, 2, 1, 1 } }, .tamper = { .moment = spoil, .ctx = (void *)(uintptr_t)C[i].name } };
+		if (!on_mesh(&x))
+			return;
+		for (int r = 0; r < 4; r++) {
+			TT_CHECK_STR(t, x.text[r], x.text[0]);
+			TT_CHECK_MSG(t, strstr(x.text[r], C[i].says), "rank %d: %s", r, x.text[r]);
+		}
+	}
+}
+
 /* ---- the proof can fail ------------------------------------------------------------------------------------------------------------------ */
 
 static void other_data(void *ctx, tt_run_options *o)
@@ -95,6 +229,8 @@ const tt_case tt_suite_mesh[] = {
 	{ "bf16", bf16, TT_TIER_QUICK },
 	{ "shared_kv", shared_kv, TT_TIER_QUICK },
 	{ "fast", fast, TT_TIER_QUICK },
+	{ "norm_of_ones", norm_of_ones, TT_TIER_QUICK },
+	{ "nonfinite", nonfinite, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_CI },

@@ -88,7 +88,7 @@ typedef struct tt_run_options {
 } tt_run_options;
 
 /* For tests of what must notice: a plan, a program or what it is given, made wrong. Members may be NULL. */
-typedef enum tt_moment { TT_BEFORE_STEP, TT_BEFORE_CELL, TT_BEFORE_UPDATE } tt_moment; /* BEFORE_CELL: its inputs are written */
+typedef enum tt_moment { TT_BEFORE_STEP, TT_BEFORE_CELL, TT_BEFORE_REDUCE, TT_BEFORE_UPDATE } tt_moment; /* BEFORE_CELL: its inputs are written */
 typedef struct tt_tamper {
 	const tt_layout_row *rows; /* instead of the model's table */
 	/* `after`: "optimizer" (typed, the same on all ranks), "localise", "init" (this rank's). May change g or return another. */

@@ -19,6 +19,7 @@ struct tt_trainer {
 	tt_comm_axes axes;
 	tt_team team;          /* of a led mesh */
 	tt_comm_group *sharers; /* ranks that have other tokens of the step; NULL: none */
+	tt_comm_group *all;     /* ranks of the mesh; NULL: one */
 	int coord[TT_PLAN_AXES];
 	tt_exec *exec;
 	tt_hashes *hashes;     /* NULL: nothing is recorded */
@@ -171,10 +172,13 @@ static tt_status open_mesh(tt_trainer *t)
 	t->o.exec.axes = &t->axes;
 	if (!t->o.overlap_off && t->o.exec.lane == TT_LANE_OFF)
 		t->o.exec.lane = TT_LANE_THREAD;
-	uint32_t sharing = 0;
-	for (int i = 0; i < TT_PLAN_TP; i++)
-		sharing |= (uint32_t)(size[i] > 1) << i;
+	uint32_t sharing = 0, every = 0;
+	for (int i = 0; i < TT_PLAN_AXES; i++) {
+		every |= (uint32_t)(size[i] > 1) << i;
+		sharing |= i < TT_PLAN_TP ? (uint32_t)(size[i] > 1) << i : 0;
+	}
 	t->sharers = t->axes.group[sharing];
+	t->all = t->axes.group[every];
 	return TT_OK;
 }
 
@@ -611,6 +615,7 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		r->backward_seconds += t3 - t2;
 	}
 	TT_TRY(share_counts(t, r));
+	TT_TRY(tamper_at(t, TT_BEFORE_REDUCE));
 	t0 = tt_now();
 	tt_cell cell = { .step = index + 1 };
 	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell));
@@ -638,30 +643,60 @@ static bool holds_nonfinite(tt_trainer *t, const char *name, int64_t n)
 	return false;
 }
 
-/* Why a step cannot be learnt from: a slow scan, on the way to an error or a skipped step. A parameter that is itself not finite spoils the
- * gradients of all, so parameters are looked at first. `beyond`: what `exact`, whose gradients are integers, has said; else NULL. */
-static void name_nonfinite(tt_trainer *t, const char *beyond, char *out, size_t cap)
+/* Index of the first parameter, or of the first whose gradient, is not finite on this rank; their number if all are. */
+static int64_t first_nonfinite(tt_trainer *t, bool grads)
 {
 	const tt_builder *m = t->model;
-	for (int64_t i = 0; i < m->nparams; i++)
-		if (holds_nonfinite(t, m->params[i].name, tt_value_count(tt_value_get(m->g, m->params[i].state)))) {
-			snprintf(out, cap, "parameter %s is itself not finite", m->params[i].name);
-			return;
-		}
-	if (beyond) {
-		snprintf(out, cap, "%s", beyond);
-		return;
-	}
-	for (int64_t i = 0; i < m->nparams && t->o.exec.numerics == TT_FAST; i++) {
+	for (int64_t i = 0; i < m->nparams; i++) {
+		tt_slot s;
 		char name[320];
-		snprintf(name, sizeof name, "grad.%s", m->params[i].name);
-		if (holds_nonfinite(t, name, tt_value_count(tt_value_get(m->g, m->params[i].state)))) {
-			snprintf(out, cap, "first in the gradient of %s", m->params[i].name);
-			return;
+		snprintf(name, sizeof name, "%s%s", grads ? "grad." : "", m->params[i].name);
+		if (tt_exec_slot(t->exec, name, &s) == TT_OK && holds_nonfinite(t, name, s.count))
+			return i;
+	}
+	return m->nparams;
+}
+
+/* The least over all ranks, and the lowest rank that has it: they say the same. */
+static tt_status least_of_all(tt_trainer *t, int64_t *x, int *rank)
+{
+	*rank = 0;
+	if (!t->all)
+		return TT_OK;
+	int n = tt_comm_group_size(t->all);
+	int64_t *all = calloc((size_t)n, sizeof *all);
+	TT_ASSERT(all, "out of memory");
+	tt_status s = tt_comm_all_gather(t->all, "what is not finite", x, sizeof *x, all);
+	for (int i = 0; i < n && !s; i++)
+		if (i == 0 || all[i] < *x) {
+			*x = all[i];
+			*rank = i;
+		}
+	free(all);
+	return s;
+}
+
+/* Why a step cannot be learnt from: a slow scan, on the way to an error or a skipped step. A parameter that is itself not finite spoils the
+ * gradients of all, so parameters are looked at first. `beyond`: what `exact`, whose gradients are integers, has said; else NULL. */
+static tt_status name_nonfinite(tt_trainer *t, const char *beyond, char *out, size_t cap)
+{
+	const tt_builder *m = t->model;
+	for (int grads = 0; grads < 2; grads++) {
+		int rank;
+		int64_t i = grads && t->o.exec.numerics != TT_FAST ? m->nparams : first_nonfinite(t, grads);
+		TT_TRY(least_of_all(t, &i, &rank));
+		const char *where = i < m->nparams && t->all ? tt_arena_printf(t->arena, " (rank %d)", rank) : "";
+		if (i < m->nparams) {
+			snprintf(out, cap, grads ? "first in the gradient of %s%s" : "parameter %s is itself not finite%s", m->params[i].name, where);
+			return TT_OK;
+		}
+		if (beyond) {
+			snprintf(out, cap, "%s", beyond);
+			return TT_OK;
 		}
 	}
-	snprintf(out, cap, many_ranks(t) ? "in no gradient of rank %d's shards: in another rank's, or the loss or the norm itself overflows" :
-					   "in no single gradient: the loss or the norm itself overflows", t->o.mesh.comm ? tt_comm_rank(t->o.mesh.comm) : 0);
+	snprintf(out, cap, "in no single gradient: the loss or the norm itself overflows");
+	return TT_OK;
 }
 
 static double power(double x, int64_t n)
@@ -715,7 +750,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(tt_hashes_begin_step(t->hashes, r.step));
 	char beyond[512] = "", why[512];
 	tt_status ran = accumulate_step(t, t->step, &r);
-	if (ran == TT_ERR_NUMERIC) { /* `exact` met operands that it cannot sum: there is no loss and no gradient */
+	if (ran == TT_ERR_NUMERIC && !many_ranks(t)) { /* `exact` met operands that it cannot sum: there is no loss and no gradient */
 		snprintf(beyond, sizeof beyond, "%s", tt_error_text());
 		r.loss = r.grad_norm = __builtin_nan("");
 	} else {
@@ -731,7 +766,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 			tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
-		name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why);
+		TT_TRY(name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why));
 		if (!t->o.skip_nonfinite)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, tt_plain_nan(r.loss),
 				tt_plain_nan(r.grad_norm), why);
