@@ -20,8 +20,8 @@ static void seen(void *ctx, const tt_verify_mesh *m)
 	if (m->illegal) /* told at the end, by reason */
 		return;
 	static const char *const gathered[] = { "", ", all gathered again", ", gathered once" };
-	printf("  %-7s %-44s microbatches of %lld row%s%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
-	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->seconds, m->finding ? "\n          " : "", m->finding ? m->finding : "");
+	printf("  %-7s %-44s microbatches of %lld row%s%s%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
+	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->in_turn ? ", no overlap" : "", m->seconds, m->finding ? "\n          " : "", m->finding ? m->finding : "");
 	fflush(stdout);
 }
 
@@ -89,7 +89,7 @@ static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, b
 		TT_TRY(parse_mesh(a, flag, one, sp, &m));
 		v->ranks = TT_MAX(v->ranks, ranks_of(m.size));
 		for (m.rows = 1; m.rows <= (v->full ? 1 : 2); m.rows++) {
-			m.recompute = m.rows == 2;
+			m.recompute = m.in_turn = m.rows == 2;
 			m.gathered = m.rows == 2 ? TT_GATHERED_AGAIN : TT_GATHERED_BY_LAYER;
 			TT_PUSH(a, list, v->nlist, cap, m);
 		}

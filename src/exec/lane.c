@@ -136,8 +136,8 @@ void lane_post(tt_exec *e, instr *in, bool at_once)
 	in->posted = tt_now();
 	in->ticket = at + 1;
 	atomic_store(&l->posted, at + 1);
-	if (e->lane_now == TT_LANE_EARLY)
-		run_until(l, at + 1, false);
+	if (e->lane_now == TT_LANE_EARLY) /* with the token: the lane's thread may still be awake, and would run it too */
+		lane_wait(e, at + 1);
 	else if (e->lane_now == TT_LANE_THREAD && !at_once)
 		kick(l);
 }

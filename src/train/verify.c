@@ -426,6 +426,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	if (p->mesh->recompute)
 		o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
 	o.gathered = p->mesh->gathered;
+	o.overlap_off |= p->mesh->in_turn;
 	o.mesh.comm = c;
 	o.mesh.led = true;
 	o.exec.threads = 1;
@@ -624,7 +625,7 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 						continue;
 					for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++) {
 						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2,
-								     .gathered = (tt_gathered)(r->n / 2 % 3) };
+								     .gathered = (tt_gathered)(r->n / 2 % 3), .in_turn = r->n % 5 > 2 };
 						TT_PUSH(a, r->meshes, r->n, cap, m);
 					}
 				}

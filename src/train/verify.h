@@ -27,6 +27,7 @@ typedef struct tt_verify_mesh {
 	int64_t rows;        /* of a microbatch; 0: as the config has it, or with the shrunk model one by one */
 	bool recompute;      /* all of it, where the one rank keeps everything */
 	tt_gathered gathered; /* parameters that B gathers again */
+	bool in_turn;        /* exchanges one by one where the plan declares them: no overlap */
 	const char *illegal; /* why it was not run; NULL: it was */
 	const char *finding; /* what differs first, or the error; NULL: every bit is that of one rank */
 	int64_t values;      /* of step 1 that rank 0 compared, and terms of open sums; 0: with `full` */
