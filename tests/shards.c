@@ -40,7 +40,7 @@ static double uniform(shard_bench *b) { return (double)((int64_t)(next(b) % 2048
 static bool has_limbs(const shard_bench *b, tt_dtype dt) { return b->exact && dt == TT_ACC; }
 bool shard_is_float(tt_dtype dt) { return dt != TT_I32 && dt != TT_I64 && dt != TT_NODTYPE; }
 
-static shard_tensor tensor_new(const shard_bench *b, tt_dtype dt, int ndim, const int64_t *n)
+shard_tensor shard_tensor_new(const shard_bench *b, tt_dtype dt, int ndim, const int64_t *n)
 {
 	shard_tensor t = {.ndim = ndim, .count = 1};
 	for (int d = 0; d < ndim; d++)
@@ -56,11 +56,11 @@ shard_tensor shard_tensor_like(const shard_bench *b, const tt_value *v)
 	int64_t n[TT_MAX_DIMS];
 	for (int d = 0; d < v->ndim; d++)
 		n[d] = v->dim[d].n;
-	return tensor_new(b, v->dtype, v->ndim, n);
+	return shard_tensor_new(b, v->dtype, v->ndim, n);
 }
 
 /* Limbs 1 and 2 into [-2^39, 2^39): then the limbs are a function of the value. */
-static void carry(int64_t *limb, int64_t count, int64_t i)
+void shard_carry(int64_t *limb, int64_t count, int64_t i)
 {
 	for (int j = 2; j > 0; j--) {
 		int64_t c = (limb[j * count + i] + ((int64_t)1 << 39)) >> 40;
@@ -84,8 +84,8 @@ void shard_fill_random(shard_bench *b, shard_tensor *t)
 /* Sequences: on a rows axis they end where shards of 2 and of 3 ranks do; else no shard keeps them whole. */
 static int64_t sequence_of(const shard_bench *b, int64_t tokens, int64_t t, int64_t *start)
 {
-	static const int64_t whole[] = {0, 4, 6, 8, 12}, cut[] = {0, 5, 12};
-	const int64_t *edge = b->rows ? whole : cut;
+	static const int64_t whole[] = {0, 4, 6, 8, 12}, cut[] = {0, 5, 12}, quarters[] = {0, 3, 6, 9, 12};
+	const int64_t *edge = b->quarters ? quarters : b->rows ? whole : cut;
 	int64_t s = 0;
 	*start = 0;
 	if (tokens != SHARD_SEQ_TOKENS)
@@ -140,6 +140,16 @@ void shard_fill_input(shard_bench *b, const tt_value *v, shard_tensor *t)
 
 /* ---- one kernel -------------------------------------------------------------------------------------------------------------- */
 
+/* Where element i lies: panels of 64 features of the dim that is not contracted (pack.k.c), f32. */
+static int64_t packed_at(const tt_value *v, int64_t i)
+{
+	if (v->format == TT_PLAIN)
+		return i;
+	int64_t o = i / v->dim[1].n, c = i % v->dim[1].n, f = v->format == TT_PACK_FWD ? o : c;
+	int64_t deep = v->format == TT_PACK_FWD ? c : o, depth = v->dim[v->format == TT_PACK_FWD].n;
+	return (f / 64 * depth + deep) * 64 + f % 64;
+}
+
 static void to_storage(const shard_bench *b, const tt_value *v, const shard_tensor *t, tt_arg *a, bool output)
 {
 	*a = (tt_arg){.dtype = v->dtype, .format = v->format, .ndim = v->ndim, .ld = 1};
@@ -153,7 +163,9 @@ static void to_storage(const shard_bench *b, const tt_value *v, const shard_tens
 	a->plane = tt_round_up(n * size, 64);
 	char *p = tt_arena_alloc(b->a, (size_t)(3 * a->plane + 64));
 	a->p = (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
-	for (int64_t i = 0; !output && i < n; i++) {
+	for (int64_t i = 0; !output && v->format != TT_PLAIN && i < t->count; i++)
+		((float *)a->p)[packed_at(v, i)] = (float)t->x[i];
+	for (int64_t i = 0; !output && v->format == TT_PLAIN && i < n; i++) {
 		if (limbs)
 			for (int j = 0; j < 3; j++)
 				((int64_t *)(void *)((char *)a->p + j * a->plane))[i] = t->limb[j * n + i];
@@ -170,12 +182,7 @@ static void from_storage(const shard_bench *b, const tt_value *v, const tt_arg *
 {
 	*t = shard_tensor_like(b, v);
 	for (int64_t i = 0; i < t->count; i++) {
-		int64_t at = i;
-		if (v->format != TT_PLAIN) { /* panels of 64 features of the dim that is not contracted (pack.k.c), f32 */
-			int64_t o = i / v->dim[1].n, c = i % v->dim[1].n, f = v->format == TT_PACK_FWD ? o : c;
-			int64_t deep = v->format == TT_PACK_FWD ? c : o, depth = v->dim[v->format == TT_PACK_FWD].n;
-			at = (f / 64 * depth + deep) * 64 + f % 64;
-		}
+		int64_t at = packed_at(v, i);
 		if (t->limb)
 			for (int j = 0; j < 3; j++)
 				t->limb[j * t->count + i] = ((const int64_t *)(const void *)((const char *)a->p + j * a->plane))[at];
@@ -241,23 +248,22 @@ static void copy_piece(shard_tensor *whole, shard_tensor *part, int d, int64_t l
 		}
 }
 
-/* What rank r of k holds of `whole` (a value `v`) under type x. The terms of a sum are random, the last is what remains. */
-static shard_tensor part_of(shard_bench *b, const tt_value *v, shard_tensor *whole, tt_axis_type x, int r)
+shard_tensor shard_part_of(shard_bench *b, const tt_value *v, shard_tensor *whole, tt_axis_type x, int r)
 {
 	if (x.type == TT_S) {
 		int64_t lo, hi, n[TT_MAX_DIMS];
 		memcpy(n, whole->n, sizeof n);
 		shard(b, &v->dim[x.dim], r, &lo, &hi);
 		n[x.dim] = hi - lo;
-		shard_tensor t = tensor_new(b, v->dtype, v->ndim, n);
+		shard_tensor t = shard_tensor_new(b, v->dtype, v->ndim, n);
 		copy_piece(whole, &t, x.dim, lo, hi, false);
 		return t;
 	}
 	if (x.type != TT_P)
 		return *whole;
 	uint64_t keep = b->seed;
-	b->seed = 77 + (uint64_t)v->ndim; /* every rank draws the same terms */
-	shard_tensor rest = tensor_new(b, v->dtype, v->ndim, whole->n), term = rest;
+	b->seed = 77 + (uint64_t)v->ndim + b->salt; /* every rank draws the same terms */
+	shard_tensor rest = shard_tensor_new(b, v->dtype, v->ndim, whole->n), term = rest;
 	if (whole->limb)
 		memcpy(rest.limb, whole->limb, sizeof(int64_t) * 3 * (size_t)whole->count);
 	else
@@ -267,14 +273,14 @@ static shard_tensor part_of(shard_bench *b, const tt_value *v, shard_tensor *who
 			term = rest;
 			break;
 		}
-		term = tensor_new(b, v->dtype, v->ndim, whole->n);
+		term = shard_tensor_new(b, v->dtype, v->ndim, whole->n);
 		shard_fill_random(b, &term);
 		for (int64_t e = 0; e < term.count; e++) {
 			for (int j = 0; term.limb && j < 3; j++)
 				rest.limb[j * term.count + e] -= term.limb[j * term.count + e];
 			if (term.limb) {
-				carry(rest.limb, term.count, e);
-				carry(term.limb, term.count, e);
+				shard_carry(rest.limb, term.count, e);
+				shard_carry(term.limb, term.count, e);
 			} else {
 				rest.x[e] -= term.x[e];
 			}
@@ -287,7 +293,7 @@ static shard_tensor part_of(shard_bench *b, const tt_value *v, shard_tensor *who
 /* Do the parts denote `whole` under type x? */
 bool shard_denotes(shard_bench *b, const tt_value *v, const shard_tensor *whole, const shard_tensor *part, tt_axis_type x)
 {
-	shard_tensor sum = tensor_new(b, v->dtype, v->ndim, whole->n);
+	shard_tensor sum = shard_tensor_new(b, v->dtype, v->ndim, whole->n);
 	double largest = 1;
 	for (int64_t i = 0; !whole->limb && i < whole->count; i++)
 		largest = fmax(largest, fabs(whole->x[i]));
@@ -309,7 +315,7 @@ bool shard_denotes(shard_bench *b, const tt_value *v, const shard_tensor *whole,
 				for (int j = 0; j < 3; j++)
 					sum.limb[j * sum.count + i] += p->limb[j * sum.count + i];
 				if (r == b->k - 1)
-					carry(sum.limb, sum.count, i);
+					shard_carry(sum.limb, sum.count, i);
 			} else if (x.type == TT_P) {
 				sum.x[i] += p->x[i];
 			} else if (x.type == TT_M) {
@@ -367,17 +373,11 @@ static const void *local_attr(const shard_bench *b, const tt_axis_type *tin, int
 	return c;
 }
 
-/* A loader gives a data rank the tables of its own rows: sequences and lines count from its first. */
-static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const tt_value *v, shard_tensor *t)
+void shard_rebase(const shard_bench *b, int64_t lo, int64_t hi, const tt_value *v, shard_tensor *t)
 {
-	if (!b->rows || r < 0 || tin[0].type != TT_S || tin[0].dim != 0)
-		return;
-	int64_t lo, hi, start, first;
-	tt_dim d = tt_dim_of(TT_TOKENS, SHARD_SEQ_TOKENS, 1);
-	shard(b, &d, r, &lo, &hi);
-	first = sequence_of(b, SHARD_SEQ_TOKENS, lo, &start);
+	int64_t start, first = sequence_of(b, SHARD_SEQ_TOKENS, lo, &start);
 	if (v->fill == TT_FILL_SEQ_TABLE) {
-		shard_tensor own = tensor_new(b, TT_I32, 1, t->n);
+		shard_tensor own = shard_tensor_new(b, TT_I32, 1, t->n);
 		for (int64_t i = 0; i < t->count; i++)
 			own.x[i] = TT_MIN(t->x[TT_MIN(i + first, t->count - 1)], (double)hi) - (double)lo;
 		*t = own;
@@ -390,9 +390,22 @@ static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const t
 	}
 }
 
-/* Every line that attention would read is there: where a typing leaves a rank without them there is nothing to run. */
-static bool lines_there(const shard_part *p, const tt_node *n, int tables)
+static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const tt_value *v, shard_tensor *t)
 {
+	if (!b->rows || r < 0 || tin[0].type != TT_S || tin[0].dim != 0)
+		return;
+	int64_t lo, hi;
+	tt_dim d = tt_dim_of(TT_TOKENS, SHARD_SEQ_TOKENS, 1);
+	shard(b, &d, r, &lo, &hi);
+	shard_rebase(b, lo, hi, v, t);
+}
+
+bool shard_lines_there(const shard_part *p, const tt_node *n)
+{
+	bool attends = !strcmp(n->op->name, "attention");
+	if (!attends && strcmp(n->op->name, "attention_bwd"))
+		return true;
+	int tables = attends ? 3 : 6;
 	const shard_tensor *pos = &p->val[n->in[tables]], *ids = &p->val[n->in[tables + 1]], *table = &p->val[n->in[tables + 2]];
 	const shard_tensor *lines = &p->val[n->in[tables + 3]], *k = &p->val[n->in[1]];
 	for (int64_t t = 0; t < pos->count; t++) {
@@ -418,19 +431,19 @@ bool shard_part_forward(shard_bench *b, int r, const tt_axis_type *tin, shard_pa
 		if (!n->in[i])
 			continue;
 		tt_value v = b->g->values[n->in[i]];
-		shard_tensor t = r < 0 ? b->in[i] : part_of(b, &v, &b->in[i], tin[i], r);
+		shard_tensor t = r < 0 ? b->in[i] : shard_part_of(b, &v, &b->in[i], tin[i], r);
 		for (int d = 0; d < v.ndim; d++)
 			v.dim[d].n = t.n[d];
 		rebase(b, tin, r, &v, &t);
 		p->in[i] = tt_input(p->g, v.name, v.dtype, v.gdtype, v.ndim, v.dim);
+		p->g->values[p->in[i]].format = v.format;
 		p->val[p->in[i]] = t;
 	}
 	p->out = tt_node_add_n(p->g, n->op, local_attr(b, tin, r), n->nin, p->in, n->nout, NULL);
 	if (!p->out)
 		return false;
 	const tt_node *mine = &p->g->nodes[0];
-	bool attends = !strcmp(n->op->name, "attention"), back = !strcmp(n->op->name, "attention_bwd");
-	if ((attends || back) && !lines_there(p, mine, attends ? 3 : 6))
+	if (!shard_lines_there(p, mine))
 		return false;
 	shard_run_node(b, p->g, mine, p->val);
 	return true;
@@ -448,7 +461,7 @@ bool shard_part_backward(shard_bench *b, int r, const tt_axis_type *tout, shard_
 			continue;
 		tt_value w = b->g->values[b->node->out[o]];
 		w.dtype = w.gdtype;
-		shard_tensor t = r < 0 ? b->dout[o] : part_of(b, &w, &b->dout[o], tt_axis_type_dual(tout[o], &has), r);
+		shard_tensor t = r < 0 ? b->dout[o] : shard_part_of(b, &w, &b->dout[o], tt_axis_type_dual(tout[o], &has), r);
 		for (int d = 0; d < v.ndim; d++)
 			if (t.n[d] != v.dim[d].n)
 				return false;
@@ -468,3 +481,105 @@ bool shard_part_backward(shard_bench *b, int r, const tt_axis_type *tout, shard_
 		shard_run_node(b, g, &g->nodes[i], p->val);
 	return true;
 }
+
+/* ---- a sample, and what a rule says of it ------------------------------------------------------------------------------------------------- */
+
+bool shard_float_input(const shard_bench *b, int i)
+{
+	return b->node->in[i] && shard_is_float(b->g->values[b->node->in[i]].dtype);
+}
+
+bool shard_accepts(const shard_bench *b, const tt_axis_type *tin)
+{
+	tt_axis_type tout[MAX_OUT] = {{0}};
+	const tt_value *in[MAX_IN], *out[MAX_OUT];
+	char why[256];
+	int culprit = 0;
+	for (int i = 0; i < b->node->nin; i++)
+		in[i] = b->node->in[i] ? &b->g->values[b->node->in[i]] : NULL;
+	for (int o = 0; o < b->node->nout; o++)
+		out[o] = &b->g->values[b->node->out[o]];
+	tt_axis axis = {"x", b->k, b->rows};
+	tt_typing t = {.g = b->g, .op = b->op, .attr = b->node->attr, .axis = &axis, .nin = b->node->nin, .nout = b->node->nout, .in = in, .out = out,
+		       .tin = tin, .tout = tout, .why = why, .why_cap = sizeof why, .culprit = &culprit};
+	return b->op->spmd ? b->op->spmd(&t) : tt_spmd_by_labels(&t);
+}
+
+bool shard_is_meta(const shard_bench *b, int i)
+{
+	if (!shard_float_input(b, i))
+		return true;
+	if (!b->op->labels)
+		return false;
+	tt_labels l = tt_labels_parse(b->op);
+	return tt_label_in(&l, i)->meta;
+}
+
+int shard_options_of(const shard_bench *b, int i, tt_axis_type *opt)
+{
+	int n = 0;
+	opt[n++] = (tt_axis_type){.type = TT_R};
+	const tt_value *v = &b->g->values[b->node->in[i]];
+	bool meta = shard_is_meta(b, i);
+	if (!meta) {
+		opt[n++] = (tt_axis_type){.type = TT_I};
+		opt[n++] = (tt_axis_type){.type = TT_P};
+	}
+	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++)
+		if (shard_able(&v->dim[d]))
+			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d};
+	return b->node->in[i] ? n : 1;
+}
+
+bool shard_has_gradient(const shard_bench *b)
+{
+	bool out = false;
+	for (int o = 0; o < b->node->nout; o++)
+		out |= b->g->values[b->node->out[o]].gdtype != TT_NODTYPE;
+	return out && b->op->vjp;
+}
+
+bool shard_prepare(shard_bench *b, const tt_op *base, int which)
+{
+	tt_graph *g = tt_graph_new(b->a, NULL, !b->exact);
+	return base->sample(g, which) && shard_prepare_graph(b, g, base);
+}
+
+bool shard_prepare_graph(shard_bench *b, tt_graph *g, const tt_op *base)
+{
+	if (!TT_CHECK_OK(b->t, tt_graph_check(g)))
+		return false;
+	shard_tensor *val = TT_NEWN(b->a, shard_tensor, g->nvalues);
+	b->g = g;
+	b->node = NULL;
+	for (tt_v v = 1; v < g->nvalues; v++)
+		if (g->values[v].kind == TT_INPUT) {
+			val[v] = shard_tensor_like(b, &g->values[v]);
+			shard_fill_input(b, &g->values[v], &val[v]);
+		}
+	for (int64_t i = 0; i < g->nnodes; i++) {
+		shard_run_node(b, g, &g->nodes[i], val);
+		if (g->nodes[i].op == base)
+			b->node = &g->nodes[i];
+	}
+	TT_ASSERT(b->node && b->node->nin <= MAX_IN && b->node->nout <= MAX_OUT, "%s", base->name);
+	static const tt_axis_type all_r[MAX_IN] = {{0}};
+	for (int i = 0; i < b->node->nin; i++)
+		b->in[i] = val[b->node->in[i]];
+	for (int o = 0; o < b->node->nout; o++) {
+		tt_value v = g->values[b->node->out[o]];
+		b->out[o] = val[b->node->out[o]];
+		v.dtype = v.gdtype;
+		b->dout[o] = shard_tensor_like(b, &v);
+		shard_fill_random(b, &b->dout[o]);
+	}
+	shard_part p = {0};
+	if (shard_has_gradient(b)) {
+		TT_ASSERT(shard_part_forward(b, -1, all_r, &p) && shard_part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
+		for (int i = 0; i < b->node->nin; i++)
+			if (p.din[i])
+				b->din[i] = p.val[p.din[i]];
+	}
+	return true;
+}
+

@@ -30,7 +30,8 @@ typedef struct shard_bench {
 	bool only_exact; /* the op has no samples in double */
 	int k;           /* ranks */
 	bool rows;
-	uint64_t seed;
+	bool quarters;   /* both axes deal rows: sequences end where shards of 2 by 2 do */
+	uint64_t seed, salt; /* of open sums' terms */
 	/* the node under test, whole */
 	const tt_graph *g;
 	const tt_node *node;
@@ -59,9 +60,29 @@ typedef struct shard_part {
 } shard_part;
 enum { SHARD_VALUES = 64 };
 
+/* What rank r of b->k holds of `whole` (a value `v`) under type x. The terms of a sum are random, the last is what remains. */
+shard_tensor shard_part_of(shard_bench *b, const tt_value *v, shard_tensor *whole, tt_axis_type x, int r);
+/* Tokens [lo, hi) are dealt in whole rows: what a loader gives that rank of the tables, which count from its first. */
+void shard_rebase(const shard_bench *b, int64_t lo, int64_t hi, const tt_value *v, shard_tensor *t);
+/* Every line that attention (or its backward) would read is there: where a typing leaves a rank without them there is nothing to run. */
+bool shard_lines_there(const shard_part *p, const tt_node *n);
+shard_tensor shard_tensor_new(const shard_bench *b, tt_dtype dt, int ndim, const int64_t *n);
+/* Limbs into the form that is a function of the value. */
+void shard_carry(int64_t *limb, int64_t count, int64_t i);
+
 /* The bench's node on rank r (-1: whole), inputs typed `tin`: false if the parts cannot be put together into a node. */
 bool shard_part_forward(shard_bench *b, int r, const tt_axis_type *tin, shard_part *p);
 /* Then its vjp, given cotangents of the duals of `tout`. */
 bool shard_part_backward(shard_bench *b, int r, const tt_axis_type *tout, shard_part *p);
+
+/* Sample number `which` of `base` as the bench's node: values of the whole, cotangents, the gradient. False: no such sample. */
+bool shard_prepare(shard_bench *b, const tt_op *base, int which);
+bool shard_prepare_graph(shard_bench *b, tt_graph *g, const tt_op *base); /* of a graph whose last node of that op it is */
+bool shard_float_input(const shard_bench *b, int i);
+bool shard_is_meta(const shard_bench *b, int i);
+bool shard_has_gradient(const shard_bench *b);
+bool shard_accepts(const shard_bench *b, const tt_axis_type *tin); /* on one axis of b->k ranks */
+enum { MAX_OPTIONS = 6 };
+int shard_options_of(const shard_bench *b, int i, tt_axis_type *opt); /* types that input i could have */
 
 #endif

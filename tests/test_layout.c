@@ -13,8 +13,6 @@
 
 #include <stdio.h>
 
-enum { MAX_OPTIONS = 6 };
-
 /* ---- what the rule says ---------------------------------------------------------------------------------------------------------------- */
 
 /* The node on a mesh of one axis, inputs typed; 0 if the rule rejects. The graph keeps the text. */
@@ -26,6 +24,8 @@ static tt_v typed(const shard_bench *b, const tt_axis_type *tin, tt_graph **out,
 	for (int i = 0; i < n->nin; i++) {
 		const tt_value *v = &b->g->values[n->in[i]];
 		in[i] = n->in[i] ? tt_input(g, v->name, v->dtype, v->gdtype, v->ndim, v->dim) : 0;
+		if (in[i])
+			g->values[in[i]].format = v->format;
 		tt_layout l = tt_layout_all(TT_R);
 		l.ax[0] = tin[i];
 		tt_value_set_layout(g, in[i], l);
@@ -81,27 +81,6 @@ typedef struct pattern {
 	bool (*match)(const shard_bench *b, const tt_axis_type *tin);
 } pattern;
 
-static bool float_input(const shard_bench *b, int i)
-{
-	return b->node->in[i] && shard_is_float(b->g->values[b->node->in[i]].dtype);
-}
-
-static bool accepts(const shard_bench *b, const tt_axis_type *tin)
-{
-	tt_axis_type tout[MAX_OUT] = {{0}};
-	const tt_value *in[MAX_IN], *out[MAX_OUT];
-	char why[256];
-	int culprit = 0;
-	for (int i = 0; i < b->node->nin; i++)
-		in[i] = b->node->in[i] ? &b->g->values[b->node->in[i]] : NULL;
-	for (int o = 0; o < b->node->nout; o++)
-		out[o] = &b->g->values[b->node->out[o]];
-	tt_axis axis = {"x", b->k, b->rows};
-	tt_typing t = {.g = b->g, .op = b->op, .attr = b->node->attr, .axis = &axis, .nin = b->node->nin, .nout = b->node->nout, .in = in, .out = out,
-		       .tin = tin, .tout = tout, .why = why, .why_cap = sizeof why, .culprit = &culprit};
-	return b->op->spmd ? b->op->spmd(&t) : tt_spmd_by_labels(&t);
-}
-
 static bool open_sum(const shard_bench *b, const tt_axis_type *tin)
 {
 	for (int i = 0; i < b->node->nin; i++)
@@ -118,12 +97,12 @@ static bool mixes_i(const shard_bench *b, const tt_axis_type *tin)
 		bool changed = false;
 		for (int i = 0; i < b->node->nin; i++) {
 			t[i] = tin[i];
-			if (!float_input(b, i) || (b->op->vjp && b->g->values[b->node->in[i]].gdtype != TT_NODTYPE) || t[i].type > TT_I)
+			if (!shard_float_input(b, i) || (b->op->vjp && b->g->values[b->node->in[i]].gdtype != TT_NODTYPE) || t[i].type > TT_I)
 				continue;
 			changed |= t[i].type != to;
 			t[i].type = (uint8_t)to;
 		}
-		if (changed && accepts(b, t))
+		if (changed && shard_accepts(b, t))
 			return true;
 	}
 	return false;
@@ -142,32 +121,6 @@ static const pattern patterns[] = {
 };
 
 /* ---- enumeration ---------------------------------------------------------------------------------------------------------------------------- */
-
-static bool is_meta(const shard_bench *b, int i)
-{
-	if (!float_input(b, i))
-		return true;
-	if (!b->op->labels)
-		return false;
-	tt_labels l = tt_labels_parse(b->op);
-	return tt_label_in(&l, i)->meta;
-}
-
-static int options_of(const shard_bench *b, int i, tt_axis_type *opt)
-{
-	int n = 0;
-	opt[n++] = (tt_axis_type){.type = TT_R};
-	const tt_value *v = &b->g->values[b->node->in[i]];
-	bool meta = is_meta(b, i);
-	if (!meta) {
-		opt[n++] = (tt_axis_type){.type = TT_I};
-		opt[n++] = (tt_axis_type){.type = TT_P};
-	}
-	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++)
-		if (shard_able(&v->dim[d]))
-			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d};
-	return b->node->in[i] ? n : 1;
-}
 
 /* Types under which an output's parts denote the whole: bit 0 R (or I), 1 P, 2 M, 3+d S(d). */
 static unsigned out_candidates(shard_bench *b, int o, const shard_part *p)
@@ -199,7 +152,7 @@ static int gradient_fault(shard_bench *b, const tt_axis_type *tin, const tt_axis
 			return -2;
 	for (int i = 0; i < b->node->nin; i++) {
 		tt_value v = b->g->values[b->node->in[i]];
-		if (!p[0].din[i] || v.gdtype == TT_NODTYPE || is_meta(b, i))
+		if (!p[0].din[i] || v.gdtype == TT_NODTYPE || shard_is_meta(b, i))
 			continue;
 		bool has;
 		shard_tensor parts[MAX_RANKS];
@@ -210,14 +163,6 @@ static int gradient_fault(shard_bench *b, const tt_axis_type *tin, const tt_axis
 			return i;
 	}
 	return -1;
-}
-
-static bool has_gradient(const shard_bench *b)
-{
-	bool out = false;
-	for (int o = 0; o < b->node->nout; o++)
-		out |= b->g->values[b->node->out[o]].gdtype != TT_NODTYPE;
-	return out && b->op->vjp;
 }
 
 /* Every output's parts denote the whole in some way: cand[o], as out_candidates. */
@@ -239,6 +184,8 @@ static bool gradient_types(shard_bench *b, const tt_axis_type *tin, const unsign
 {
 	static const tt_axis_type choice[] = {{.type = TT_R}, {.type = TT_I}, {.type = TT_P}, {.type = TT_S}, {.type = TT_S, .dim = 1}};
 	static const unsigned bit[] = {1, 1, 2, 8, 16};
+	if (!shard_has_gradient(b))
+		return true;
 	for (int c = 0; c < TT_COUNT(choice); c++) {
 		tt_axis_type tout[MAX_OUT];
 		for (int o = 0; o < b->node->nout; o++)
@@ -246,7 +193,7 @@ static bool gradient_types(shard_bench *b, const tt_axis_type *tin, const unsign
 		if ((cand[0] & bit[c]) && gradient_fault(b, tin, tout) == -1)
 			return true;
 	}
-	return !has_gradient(b);
+	return false;
 }
 
 static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g, tt_v *in, tt_v out)
@@ -281,7 +228,7 @@ static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g,
 			shard_report(b, tin, "output %d is called I, though no input is", o);
 		tt_buf_fini(&s);
 	}
-	if (!has_gradient(b))
+	if (!shard_has_gradient(b))
 		return;
 	tt_v din[MAX_IN] = {0};
 	if (!typed_backward(b, g, out, din)) {
@@ -296,7 +243,7 @@ static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g,
 		return;
 	}
 	for (int i = 0; i < b->node->nin; i++) {
-		if (!din[i] || g->values[in[i]].gdtype == TT_NODTYPE || is_meta(b, i))
+		if (!din[i] || g->values[in[i]].gdtype == TT_NODTYPE || shard_is_meta(b, i))
 			continue;
 		bool has;
 		tt_axis_type want = tt_axis_type_dual(tin[i], &has), got = g->values[din[i]].layout.ax[0];
@@ -323,7 +270,7 @@ static void check_typing(shard_bench *b, const tt_axis_type *tin, bool *no_forwa
 		for (int i = 0; i < b->node->nin; i++)
 			if (tin[i].type == TT_S && tin[i].dim == 0)
 				return; /* a chunk of a rank's own tokens: the case `chunks` */
-	bool ok = accepts(b, tin);
+	bool ok = shard_accepts(b, tin);
 	if (!ok && b->exact && !b->only_exact)
 		return;
 	tt_mark m = tt_arena_push(b->a);
@@ -356,48 +303,6 @@ static void check_typing(shard_bench *b, const tt_axis_type *tin, bool *no_forwa
 	tt_arena_pop(b->a, m);
 }
 
-/* Values of the whole: every node of the sample, then the cotangents and the gradient. False: no such sample. */
-static bool prepare(shard_bench *b, const tt_op *base, int which)
-{
-	tt_graph *g = tt_graph_new(b->a, NULL, !b->exact);
-	if (!base->sample(g, which))
-		return false;
-	if (!TT_CHECK_OK(b->t, tt_graph_check(g)))
-		return false;
-	shard_tensor *val = TT_NEWN(b->a, shard_tensor, g->nvalues);
-	b->g = g;
-	b->node = NULL;
-	for (tt_v v = 1; v < g->nvalues; v++)
-		if (g->values[v].kind == TT_INPUT) {
-			val[v] = shard_tensor_like(b, &g->values[v]);
-			shard_fill_input(b, &g->values[v], &val[v]);
-		}
-	for (int64_t i = 0; i < g->nnodes; i++) {
-		shard_run_node(b, g, &g->nodes[i], val);
-		if (g->nodes[i].op == base)
-			b->node = &g->nodes[i];
-	}
-	TT_ASSERT(b->node && b->node->nin <= MAX_IN && b->node->nout <= MAX_OUT, "%s", base->name);
-	static const tt_axis_type all_r[MAX_IN] = {{0}};
-	for (int i = 0; i < b->node->nin; i++)
-		b->in[i] = val[b->node->in[i]];
-	for (int o = 0; o < b->node->nout; o++) {
-		tt_value v = g->values[b->node->out[o]];
-		b->out[o] = val[b->node->out[o]];
-		v.dtype = v.gdtype;
-		b->dout[o] = shard_tensor_like(b, &v);
-		shard_fill_random(b, &b->dout[o]);
-	}
-	shard_part p = {0};
-	if (has_gradient(b)) {
-		TT_ASSERT(shard_part_forward(b, -1, all_r, &p) && shard_part_backward(b, -1, all_r, &p), "%s: the sample's own gradient", base->name);
-		for (int i = 0; i < b->node->nin; i++)
-			if (p.din[i])
-				b->din[i] = p.val[p.din[i]];
-	}
-	return true;
-}
-
 /* All typings of all samples of `base` under the rule of `op`. */
 static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_t *hits)
 {
@@ -409,13 +314,13 @@ static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_
 		for (int which = 0;; which++) {
 			tt_mark m = tt_arena_push(b->a);
 			b->seed = 11;
-			bool there = prepare(b, base, which);
+			bool there = shard_prepare(b, base, which);
 			b->op = op;
 			tt_axis_type opt[MAX_IN][MAX_OPTIONS], tin[MAX_IN];
 			int nopt[MAX_IN] = {0}, at[MAX_IN] = {0}, i = 0;
 			int64_t all = 1;
 			for (int k = 0; there && k < b->node->nin; k++)
-				all *= nopt[k] = options_of(b, k, opt[k]);
+				all *= nopt[k] = shard_options_of(b, k, opt[k]);
 			bool *no_forward = TT_NEWN(b->a, bool, all);
 			while (there && i < b->node->nin && !(b->quiet && b->failures)) {
 				int64_t number = 0; /* of the typing with I read as R */
@@ -443,7 +348,7 @@ static void case_enumerate(tt_test *t)
 	int64_t hits[TT_COUNT(patterns)] = {0}, accepted = 0, backs = 0;
 	for (int i = 0; tt_ops[i]; i++) {
 		const tt_op *op = tt_ops[i];
-		if (op == &tt_op_convert || op == &tt_op_exchange) /* suite mesh runs them on ranks */
+		if (op == &tt_op_convert || op == &tt_op_exchange || op == &tt_op_exchange_bucket) /* suite mesh runs them on ranks */
 			continue;
 		shard_bench b = {.t = t, .a = t->arena};
 		enumerate(&b, op, op, hits);
@@ -463,15 +368,15 @@ static void case_maxima(tt_test *t)
 {
 	for (int i = 0; tt_ops[i]; i++) {
 		shard_bench b = {.t = t, .a = t->arena, .op = tt_ops[i], .k = 2, .exact = tt_ops[i] == &tt_op_pack || tt_ops[i] == &tt_op_pack_pair};
-		if (tt_ops[i] == &tt_op_convert || !TT_CHECK(t, prepare(&b, b.op, 0)))
+		if (tt_ops[i] == &tt_op_convert || !TT_CHECK(t, shard_prepare(&b, b.op, 0)))
 			continue;
 		for (int k = 0; k <= b.node->nin; k++) { /* one input, then all that have no fixed type */
 			tt_axis_type tin[MAX_IN] = {{0}};
 			for (int n = 0; n < b.node->nin; n++)
-				if (n == k || (k == b.node->nin && !is_meta(&b, n)))
+				if (n == k || (k == b.node->nin && !shard_is_meta(&b, n)))
 					tin[n].type = TT_M;
-			if (k < b.node->nin || !is_meta(&b, 0))
-				TT_CHECK_MSG(t, !accepts(&b, tin), "%s accepts a maximum not yet taken as input %d", b.op->name, k);
+			if (k < b.node->nin || !shard_is_meta(&b, 0))
+				TT_CHECK_MSG(t, !shard_accepts(&b, tin), "%s accepts a maximum not yet taken as input %d", b.op->name, k);
 		}
 	}
 }
@@ -483,7 +388,7 @@ static void case_chunks(tt_test *t)
 	for (int k = 2; k <= 3; k++)
 		for (int d = 0; d < 2; d++) {
 			shard_bench b = {.t = t, .a = t->arena, .op = &tt_op_split_tokens, .k = k, .seed = 3};
-			if (!TT_CHECK(t, prepare(&b, b.op, 0)))
+			if (!TT_CHECK(t, shard_prepare(&b, b.op, 0)))
 				return;
 			tt_axis_type x = {.type = TT_S, .dim = (int8_t)d}, tin[] = {x, x};
 			tt_graph *g;
@@ -510,11 +415,11 @@ static void case_chunks(tt_test *t)
 				}
 			}
 			TT_CHECK_MSG(t, shard_denotes(&b, &b.g->values[b.node->in[0]], &b.in[0], joined, x), "chunks of %d ranks joined are not the value", k);
-			if (!TT_CHECK(t, prepare(&b, b.op = &tt_op_concat_tokens, 0)))
+			if (!TT_CHECK(t, shard_prepare(&b, b.op = &tt_op_concat_tokens, 0)))
 				return;
-			TT_CHECK(t, accepts(&b, tin));
+			TT_CHECK(t, shard_accepts(&b, tin));
 			tin[1].type = TT_R;
-			TT_CHECK(t, !accepts(&b, tin));
+			TT_CHECK(t, !shard_accepts(&b, tin));
 		}
 }
 
