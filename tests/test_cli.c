@@ -71,6 +71,14 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan config -training.steps=5", 2, "flags begin with two dashes: --training.steps=5");
 	check_run(t, "build/titan doctor --jsno", 2, "titan doctor has no flag --jsno: did you mean --json?");
 	check_run(t, "build/titan plot a --out x.svg", 2, "write --out=x.svg");
+	check_run(t, "build/titan plan configs/debug.toml --memory=much", 2, "--memory=much: GiB that a rank may have");
+	check_run(t, "build/titan plan configs/debug.toml --memory 3", 2, "write --memory=3");
+	check_run(t, "build/titan plan configs/debug.toml --timeline=", 2, "--timeline=: the name of an SVG file");
+	check_run(t, "build/titan plan configs/debug.toml --jason", 2, "did you mean --json?");
+	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h10", 2, "h100");
+	check_run(t, "build/titan plan configs/debug.toml --ranks=3 --parallelism.tensor_parallel_degree=2", 2, "--ranks=2");
+	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.001", 1, "the plan needs ");
+	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --timeline=/nowhere/x.svg", 1, "/nowhere/x.svg");
 	check_run(t, "build/titan plot a --log=1", 2, "--log takes no value, got --log=1");
 	check_run(t, "build/titan plot a --zzzzzzz", 2, "titan plot has no flag --zzzzzzz (titan plot --help)");
 	check_run(t, "build/titan ckpt export a b --dtyp=float32", 2, "did you mean --dtype?");
@@ -84,6 +92,9 @@ static void flags(tt_test *t)
 	check_train(t, "--model.flavor=8b", 2, "usage: --model.flavor=8b: unknown model.flavor");
 	check_train(t, "--model.num_key_value_heads=3", 2, "usage: --model.num_key_value_heads=3: model: num_attention_heads 4 is no multiple");
 	check_train(t, "--model.vocab_size=100", 2, "usage: --model.vocab_size=100: model.vocab_size is 100, tokenizer");
+	check_train(t, "--profiling.trace --profiling.profiler_active=11", 2, "profiling.profiler_active = 11 is more than profiling.profile_freq = 10");
+	check_train(t, "--profiling.trace --profiling.save_traces_folder=../x", 2, "is no folder within job.dump_folder");
+	check_train(t, "--ranks=257", 2, "at most 256 ranks run as threads");
 	check_train(t, "--training.residual_dtype=float32", 2, "usage: --training.residual_dtype=float32: training.residual_dtype");
 }
 
@@ -94,7 +105,7 @@ static void exit_codes(tt_test *t)
 	static const char BROKEN[] = "[training\nsteps = 1\n", ALIEN[] = "{\"model_type\": \"gpt2\"}";
 	TT_CHECK_OK(t, tt_file_write(bad, BROKEN, strlen(BROKEN)));
 	TT_CHECK_OK(t, tt_file_write(alien, ALIEN, strlen(ALIEN)));
-	static const char *const COMMANDS[] = { "train", "demo", "config", "doctor" };
+	static const char *const COMMANDS[] = { "train", "demo", "config", "doctor", "plan" };
 	for (int i = 0; i < TT_COUNT(COMMANDS); i++) {
 		check_run(t, tt_arena_printf(t->arena, "build/titan %s nowhere.toml", COMMANDS[i]), 2, "nowhere.toml: cannot open");
 		check_run(t, tt_arena_printf(t->arena, "build/titan %s %s", COMMANDS[i], bad), 2, "bad.toml:1:10: expected ']'");

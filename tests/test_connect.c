@@ -33,13 +33,13 @@ static void case_configs(tt_test *t)
 			continue;
 		TT_CHECK_MSG(t, cfg->warnings.n == 0, "%s: %s", found.gl_pathv[i], cfg->warnings.items[0]);
 		TT_CHECK(t, o.schedule.total == cfg->training.steps && o.data.tokens_per_step % o.tokens_per_microbatch == 0);
-		/* Everything to the first step, on made-up tokens: the files it names may not be on this machine. */
+		/* Everything to the first step, on made-up tokens: the files it names may not be on this machine. Of a mesh the plan. */
 		tt_data_options d = { .source = "synthetic", .context_length = o.data.context_length, .tokens_per_step = o.data.tokens_per_step,
 				      .vocab_size = o.data.vocab_size };
 		o.data = d;
 		o.exec.isa = tiny_isa(t);
 		tt_trainer *tr = NULL;
-		if (TT_CHECK_OK(t, tt_trainer_create(&o, &tr)))
+		if (TT_CHECK_OK(t, cfg->hardware.ranks > 1 ? tt_trainer_plan(&o, &tr) : tt_trainer_create(&o, &tr)))
 			TT_CHECK_INT(t, tt_trainer_params(tr), tt_llama_params(&o.model));
 		tt_trainer_destroy(tr);
 	}

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ARENA_ASAN 1
@@ -29,12 +30,13 @@
 #define TT_ARENA_GAP 0 /* poisoned bytes behind each allocation, a multiple of ALIGN; where files are fuzzed */
 #endif
 
-enum { ALIGN = 16, FIRST_BLOCK = 16 * 1024, LARGEST_STEP = 4 * 1024 * 1024 };
+enum { ALIGN = 16, FIRST_BLOCK = 16 * 1024, LARGEST_STEP = 4 * 1024 * 1024, HUGE = 2 * 1024 * 1024 };
 
 typedef struct block block;
 struct block {
 	block *below;
 	size_t size, used, dirty; /* bytes of `bytes` */
+	size_t mapped;            /* bytes of a mapping of its own; 0: of the heap */
 	size_t used_below;        /* bytes used in all blocks below */
 	_Alignas(ALIGN) uint8_t bytes[];
 };
@@ -62,11 +64,49 @@ tt_arena *tt_arena_create(const char *name)
 	return a;
 }
 
+/* Large blocks are mappings of huge pages where the system has them: graphs of a thousand layers are hundreds of MiB, each small page of which
+ * costs a fault. */
+static block *block_map(size_t size)
+{
+	size_t n = (sizeof(block) + size + HUGE - 1) / HUGE * HUGE;
+	uint8_t *p = mmap(NULL, n + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	size_t before = (HUGE - (uintptr_t)p % HUGE) % HUGE;
+	if (before)
+		munmap(p, before);
+	munmap(p + before + n, HUGE - before);
+	p += before;
+	madvise(p, n, MADV_HUGEPAGE);
+	block *b = (block *)(void *)p;
+	b->mapped = n;
+	b->size = n - sizeof *b;
+	return b;
+}
+
+static block *block_new(size_t size)
+{
+#ifndef ARENA_ASAN
+	if (size >= LARGEST_STEP) {
+		block *m = block_map(size);
+		if (m)
+			return m;
+	}
+#endif
+	block *b = calloc(1, sizeof *b + size);
+	if (b)
+		b->size = size;
+	return b;
+}
+
 static void block_free(block *b)
 {
 	if (b)
 		UNPOISON(b->bytes, b->size);
-	free(b);
+	if (b && b->mapped)
+		munmap(b, b->mapped);
+	else
+		free(b);
 }
 
 void tt_arena_destroy(tt_arena *a)
@@ -99,8 +139,7 @@ static void block_push(tt_arena *a, size_t bytes)
 	if (b && b->size >= bytes) {
 		a->spare = NULL;
 	} else {
-		b = need(calloc(1, sizeof *b + size), a, size);
-		b->size = size;
+		b = need(block_new(size), a, size);
 		POISON(b->bytes, b->size);
 	}
 	b->used = 0;

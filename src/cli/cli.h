@@ -35,6 +35,7 @@ tt_status tt_cmd_demo(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_plot(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_diff(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_verify(int argc, const char *const *argv) TT_CHECKED;
+tt_status tt_cmd_plan(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_bench(int argc, const char *const *argv) TT_CHECKED;
 
 /* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */

@@ -33,6 +33,10 @@ typedef tt_status tt_rank_fn(tt_comm *c, void *ctx);
  * the rank that failed first, with its text behind "rank N: ". */
 tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;
 
+/* One end of a world without others, for plans: exchanges return at once, give nothing (`use` is not called) and are counted. */
+tt_comm *tt_comm_fake_create(int rank, int size);
+void tt_comm_fake_destroy(tt_comm *c); /* accepts NULL */
+
 int tt_comm_rank(const tt_comm *c);
 int tt_comm_size(const tt_comm *c);
 void tt_comm_set_timeout(tt_comm *c, double seconds); /* of this rank's waits from now on; 0: for ever */
@@ -90,6 +94,9 @@ typedef struct tt_comm_axes {
 	tt_status status;
 } tt_comm_axes;
 tt_status tt_comm_axes_open(tt_comm *c, int naxes, const int *size, const char *const *names, tt_comm_axes *out) TT_CHECKED;
+
+/* The all-reduce of a value of no more bytes is one exchange, everybody sums everything; of more it is a scatter of the sum and a gather. */
+enum { TT_EXCHANGE_WHOLE = 16384 };
 
 /* ---- small things, by exchange --------------------------------------------------------------------------------------------------- */
 

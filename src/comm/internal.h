@@ -10,6 +10,7 @@
 typedef struct tt_comm_backend {
 	const char *name;
 	bool sees_memory; /* of other ranks: no scratch */
+	bool records_only; /* nothing arrives: `use` is not called */
 	tt_status (*open)(tt_comm_group *g);
 	tt_status (*arrive)(tt_comm_group *g, tt_exchange *x);
 	tt_status (*leave)(tt_comm_group *g, tt_exchange *x);

@@ -15,6 +15,10 @@ static const tt_alias ALIASES[] = {
 	{"training.seq_len", "training.context_length", NULL},
 	{"training.seed", "debug.seed", NULL},
 	{"training.warmup_steps", "lr_scheduler.warmup_steps", NULL},
+	{"profiling.enable_profiling", "profiling.trace", NULL},
+	{"profiling.profiler_warmup", NULL, "nothing needs to warm up; delete the key"},
+	{"profiling.enable_memory_snapshot", NULL, "--dump=memory prints the plan of memory, and it holds; delete the key"},
+	{"profiling.save_memory_snapshot_folder", NULL, "--dump=memory prints the plan of memory, and it holds; delete the key"},
 	{"training.dataset_path", "data.paths", NULL},
 	{"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree", NULL},
 	{"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree", NULL},
@@ -136,6 +140,7 @@ static bool has_hf_config(const tt_config *c) { return c->model.hf_config[0] != 
 static bool ref_kernels(const tt_config *c) { return c->debug.kernels == TT_CFG_KERNELS_REF; }
 static bool no_shuffle(const tt_config *c) { return !c->data.shuffle; }
 static bool made_up(const tt_config *c) { return c->data.source == TT_CFG_SOURCE_SYNTHETIC; }
+static bool no_trace(const tt_config *c) { return !c->profiling.trace; }
 static bool no_tensor_parallel(const tt_config *c) { return c->parallelism.tensor_parallel_degree == 1; }
 static bool one_rank(const tt_config *c) { return c->hardware.ranks == 1; }
 typedef struct effect_rule {
@@ -167,6 +172,7 @@ static const effect_rule EFFECTS[] = {
 	 "data.source is synthetic"},
 	{"data.seed|data.shuffle_window", no_shuffle, "data.shuffle is false"},
 	{"parallelism.enable_sequence_parallel", no_tensor_parallel, "parallelism.tensor_parallel_degree is 1"},
+	{"profiling.save_traces_folder|profiling.profile_freq|profiling.profiler_active", no_trace, "profiling.trace is false"},
 	{"parallelism.fsdp_reshard_after_forward|parallelism.fsdp_prefetch_layers", one_rank, "there is one rank"},
 	{"comm.*", one_rank, "there is one rank"},
 	{"parallelism.layouts", one_rank, "there is one rank"},
@@ -235,6 +241,20 @@ static tt_status check_folder(tt_arena *a, const tt_config *c)
 	return TT_OK;
 }
 
+static tt_status check_trace(tt_arena *a, const tt_config *c, void (*warn)(void *ctx, const char *text), void *ctx)
+{
+	if (c->profiling.trace && c->training.steps < c->profiling.profile_freq)
+		warn(ctx, tt_arena_printf(a, "%sprofiling.trace: the first trace is written after step %lld (profiling.profile_freq), the run has %lld", at(a, c, "profiling.trace"),
+					  (long long)c->profiling.profile_freq, (long long)c->training.steps));
+	if (c->profiling.profiler_active > c->profiling.profile_freq)
+		TT_FAIL(TT_ERR_USAGE, "%sprofiling.profiler_active = %lld is more than profiling.profile_freq = %lld", tt_config_at(a, c, "profiling.profiler_active", "profiling.profile_freq"),
+			(long long)c->profiling.profiler_active, (long long)c->profiling.profile_freq);
+	const char *f = c->profiling.save_traces_folder;
+	if (c->profiling.trace && (!*f || !strncmp(f, "..", 2) || strstr(f, "/..")))
+		TT_FAIL(TT_ERR_USAGE, "%sprofiling.save_traces_folder = \"%s\" is no folder within job.dump_folder", at(a, c, "profiling.save_traces_folder"), f);
+	return TT_OK;
+}
+
 static tt_status check_groups(tt_arena *a, const tt_config *c)
 {
 	for (int i = 0; i < c->optimizer.param_groups.n; i++)
@@ -274,6 +294,7 @@ tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, c
 	TT_TRY(check_schedule(a, cfg, warn, ctx));
 	TT_TRY(check_groups(a, cfg));
 	TT_TRY(check_folder(a, cfg));
+	TT_TRY(check_trace(a, cfg, warn, ctx));
 	TT_TRY(check_validation(a, cfg));
 	TT_TRY(check_layouts(cfg));
 	tt_config *defaults = TT_NEW(a, tt_config);

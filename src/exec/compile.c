@@ -311,7 +311,7 @@ static tt_status add_reads(tt_exec *e, program *p)
 
 static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 {
-	program p = {.g = m->g, .store = m->store, .at = m->at, .t_max = -1, .seqs_max = -1, .seen_T = -1, .seen_frame = -1};
+	program p = {.g = m->g, .store = m->store, .at = m->at, .t_max = -1, .seqs_max = -1, .seen_T = -1, .seen_frame = -1, .counted_T = -1};
 	int64_t *instr_at = TT_NEWN(e->arena, int64_t, m->g->nnodes);
 	for (int64_t i = 0; i < m->g->nnodes; i++) {
 		const tt_node *n = &m->g->nodes[i];

@@ -189,9 +189,8 @@ bool tt_exec_has(const tt_exec *e, tt_segment seg) { return e->prog[seg].g != NU
 
 /* ---- running -------------------------------------------------------------------------------------------------------------- */
 
-static tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const tt_cell *c)
+tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const tt_cell *c)
 {
-	TT_ASSERT(e->is_reserved, "run after reserve");
 	if (!p->g)
 		TT_FAIL(TT_ERR_TYPE, "no graph brought a program %s", tt_segment_name(seg));
 	if (p->t_max >= 0 && (c->T < 0 || c->T > p->t_max))
@@ -205,13 +204,18 @@ static tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, 
 	return TT_OK;
 }
 
-static void set_cell(tt_exec *e, program *p, const tt_cell *c)
+void set_extents(program *p, const tt_cell *c)
 {
 	for (int64_t i = 0; i < p->nextents; i++) {
 		const extent *x = &p->extents[i];
 		const tt_dim *d = x->dim;
 		*x->n = d->role == TT_SEQS ? c->nseqs + 1 : TT_MAX((int64_t)0, TT_MIN(tt_dim_tokens(d, c->T) - d->base, d->n));
 	}
+}
+
+static void set_cell(tt_exec *e, program *p, const tt_cell *c)
+{
+	set_extents(p, c);
 	for (int64_t i = 0; i < p->nframe_ptrs; i++) {
 		const frame_ptr *f = &p->frame_ptrs[i];
 		*f->p = e->region[f->region].p + f->offset + c->frame * e->frame_stride[f->region];
@@ -284,8 +288,9 @@ static void run_instr(const tt_exec *e, const instr *in)
 }
 
 /* The same loop with what tests, profiles and a probe want around each instruction. */
-static tt_status run_watched(tt_exec *e, program *p, bool probed)
+static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed)
 {
+	bool timed = e->o.profile || (e->o.trace && e->o.trace->on);
 	if (probed)
 		TT_TRY(probe_reads(e, p));
 	for (int64_t i = 0; i < p->ninstrs; i++) {
@@ -299,10 +304,10 @@ static tt_status run_watched(tt_exec *e, program *p, bool probed)
 		if (in->axes) {
 			lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
 		} else {
-			double start = e->o.profile ? tt_now() : 0;
-			run_instr(e, in);
-			if (e->o.profile)
-				in->seconds += tt_now() - start;
+			if (timed && !(e->fresh && in->zeroes))
+				run_timed(e, seg, p, in);
+			else
+				run_instr(e, in);
 			in->calls++;
 		}
 		for (int o = 0; probed && o < in->call.nout; o++)
@@ -359,8 +364,10 @@ static void note_used(tt_exec *e, program *p, const tt_cell *c)
 tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 {
 	program *p = &e->prog[seg];
+	TT_ASSERT(e->is_reserved, "run after reserve");
 	TT_TRY(check_cell(e, p, seg, cell));
 	set_cell(e, p, cell);
+	count_run(e, seg, cell);
 	if (e->o.fill_nan) {
 		if (e->o.protect)
 			TT_TRY(regions_reach(e, true));
@@ -372,8 +379,8 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	/* A probe looks at what an exchange has made right after it; memory out of reach is so for the lane too. */
 	e->lane_now = probed || (e->o.protect && e->o.lane == TT_LANE_THREAD) ? TT_LANE_EARLY : e->o.lane;
 	tt_status s = TT_OK;
-	if (probed || e->o.fill_nan || e->o.protect || e->o.profile)
-		s = run_watched(e, p, probed);
+	if (probed || e->o.fill_nan || e->o.protect || e->o.profile || (e->o.trace && e->o.trace->on))
+		s = run_watched(e, seg, p, probed);
 	else
 		run_instrs(e, p);
 	if (!s && e->o.protect)

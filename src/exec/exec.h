@@ -53,6 +53,25 @@ typedef struct tt_probe {
 	bool no_hash; /* values without their hashes */
 } tt_probe;
 
+/* ---- traces: when instructions ran (trace.c) ------------------------------------------------------------------------ */
+
+enum { TT_TRACE_COMPUTE, TT_TRACE_COMM }; /* lanes */
+typedef struct tt_trace_event {
+	const char *name;    /* of a span that is no instruction, a literal or as long-lived as the trace */
+	int32_t instr;       /* of the program of `seg`; -1: a span */
+	int16_t seg, lane;
+	double begin, end;   /* tt_now */
+	double wait;         /* of it, s that an exchange waited for others */
+} tt_trace_event;
+/* A ring that is written while `on`; what does not fit is dropped and counted. */
+typedef struct tt_trace {
+	bool on;
+	tt_trace_event *events;
+	int64_t cap;
+	_Atomic int64_t n; /* written or dropped since the last time it was set to 0 */
+} tt_trace;
+void tt_trace_room(tt_trace *t, tt_arena *a, int64_t cap); /* for so many events; before the first step */
+void tt_trace_span(tt_trace *t, const char *name, double begin, double end); /* nothing if t is NULL or off */
 /* When exchanges with other ranks run. From its instruction on an exchange is under way until the first instruction that touches what it makes, or would
  * change what it reads; its operands are kept as long. */
 typedef enum tt_lane_mode {
@@ -78,6 +97,7 @@ typedef struct tt_exec_options {
 	int nframes;        /* cells in flight between F and B; 0 = 1                                                    */
 	int64_t limit;      /* bytes; 0: tt_memory_limit()                                                               */
 	bool profile;       /* two clock reads around every instruction                                                  */
+	tt_trace *trace;    /* borrowed; NULL: none                                                                       */
 	struct tt_comm_axes *axes; /* of this rank, for exchanges; NULL: one rank */
 	tt_lane_mode lane;  /* of exchanges; a probe has them early */
 	tt_probe probe;     /* hashes of values; nothing is done or kept for it if there is none                         */
@@ -167,6 +187,10 @@ typedef struct tt_exec_instr {
 	const tt_node *node;
 	const char *kernel;
 	bool fast; /* a row of the override table; else a reference */
+	tt_kernel_fn *run;
+	const tt_call *call;
+	size_t scratch;
+	const tt_arg *in, *out; /* [node->nin], [node->nout]; extents as of the last tt_exec_run or tt_exec_shape */
 	/* Of an exchange that can be under way, in its last run, as tt_now has it: when the compute lane came to it, when it began and ended, and for how
 	 * many of those seconds the compute lane waited. `waits`: index of the exchange that this instruction waits for, and with it for all before; -1. */
 	bool lane;
@@ -174,6 +198,16 @@ typedef struct tt_exec_instr {
 	int64_t waits;
 } tt_exec_instr;
 bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out);
+/* Gives the operands of a program their extents in `cell`, as a run of it would; nothing need be reserved. */
+tt_status tt_exec_shape(tt_exec *e, tt_segment seg, const tt_cell *cell) TT_CHECKED;
+/* Of an instruction with the extents of its operands: FLOPs by the op table (products and attention; sequences count as if of one length), bytes
+ * of all operands, or what the op table says. */
+tt_cost tt_exec_instr_cost(const tt_exec *e, const tt_exec_instr *i);
+/* How often an exchange's members talk, and bytes that this rank takes from others, as tt_comm_group_count counts them: its kernel is run, and says it
+ * to the groups of `options.axes`, which must be a fake world's. False: an op that does not talk. */
+typedef struct tt_exec_talks { int64_t calls, bytes; } tt_exec_talks;
+bool tt_exec_instr_talks(tt_exec *e, const tt_exec_instr *i, tt_exec_talks *out);
+double tt_exec_flops(const tt_exec *e); /* of all runs so far, by tt_exec_instr_cost */
 /* Over the axes of mask `axes`, since the start. Zeros with TT_LANE_OFF. */
 tt_exchange_seconds tt_exec_exchange_seconds(const tt_exec *e, int axes);
 double tt_exec_jit_seconds(const tt_exec *e); /* spent in `plan` of overrides */
@@ -187,5 +221,7 @@ void tt_exec_print_memory(const tt_exec *e, tt_buf *b);
 /* Calls and seconds by segment and op since the start or the last reset; needs options.profile. */
 void tt_exec_print_profile(const tt_exec *e, tt_buf *b);
 void tt_exec_reset_profile(tt_exec *e);
+/* The trace as JSON for Perfetto and chrome://tracing; times are tt_now's, in microseconds. Not while a program runs. */
+void tt_exec_print_trace(const tt_exec *e, const tt_trace *t, int rank, tt_buf *b);
 
 #endif

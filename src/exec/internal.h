@@ -85,6 +85,8 @@ typedef struct program {
 	int64_t lane_scratch;  /* of exchanges that may be under way */
 	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
 	int seen_frame;
+	double flops;         /* of a run with counted_T tokens in counted_seqs sequences; counted_T -1: not counted yet */
+	int64_t counted_T, counted_seqs;
 } program;
 
 struct tt_exec {
@@ -108,6 +110,7 @@ struct tt_exec {
 	tt_exchange_seconds exchange_s[1 << TT_MAX_AXES]; /* by mask of axes */
 	bool fresh;           /* nothing was written yet: every state is zeros that the system has not even made */
 	double jit;
+	double flops;         /* of all runs so far */
 };
 
 enum { ALIGN = 64 };
@@ -128,6 +131,18 @@ typedef struct merger {
 } merger;
 tt_status merge_storages(merger *m) TT_CHECKED;
 
+/* count.c: to be called once the program has its extents */
+void count_run(tt_exec *e, tt_segment seg, const tt_cell *c);
+const tt_attr_exchange *exchange_of(const tt_node *n); /* if it talks with other ranks: what all exchanges' attributes begin with; else NULL */
+
+/* trace.c: runs an instruction, and writes it into the trace that is on. On the compute lane its time goes to the profile; on the communication lane,
+ * or for it, into `began` and `ended`. */
+void run_timed(const tt_exec *e, tt_segment seg, const program *p, instr *in);
+void run_on_lane(const tt_exec *e, instr *in);
+
+/* exec.c */
+tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const tt_cell *c) TT_CHECKED;
+void set_extents(program *p, const tt_cell *c);
 /* lane.c */
 typedef struct lane lane;
 tt_status lane_open(tt_exec *e, int64_t most) TT_CHECKED; /* exchanges outstanding */

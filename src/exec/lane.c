@@ -50,9 +50,7 @@ static void run_one(lane *l, uint32_t at)
 {
 	instr *in = l->ring[at & (l->cap - 1)];
 	tt_status before = l->e->o.axes->status;
-	in->began = tt_now();
-	in->run(&in->call);
-	in->ended = tt_now();
+	run_on_lane(l->e, in);
 	if (!before && l->e->o.axes->status)
 		snprintf(l->text, sizeof l->text, "%s", tt_error_text());
 }

@@ -37,17 +37,6 @@ static void print_operand(const tt_exec *e, const program *p, tt_v v, tt_buf *b)
 	tt_buf_str(b, "]");
 }
 
-bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out)
-{
-	const program *p = &e->prog[seg];
-	if (!p->g || i >= p->ninstrs)
-		return false;
-	const instr *in = &p->instrs[i];
-	*out = (tt_exec_instr){.graph = p->g, .node = in->node, .kernel = in->kernel, .fast = in->fast, .lane = in->axes != 0, .posted = in->posted,
-			       .began = in->began, .ended = in->ended, .exposed = in->exposed, .waits = in->wait};
-	return true;
-}
-
 void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b)
 {
 	const program *p = &e->prog[seg];

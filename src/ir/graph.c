@@ -429,8 +429,8 @@ static const char *output_name(tt_graph *g, const tt_op *op, int i, const char *
 	return tt_arena_printf(g->arena, "%s%s%s", scope, scope[0] ? "." : "", r);
 }
 
-/* `names`, if given, are the outputs' names as they are (copies), in the graph's arena. */
-static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role, const char *const *names)
+/* `names`, if given, are the outputs' names as they are (copies), in the graph's arena; `own`: so is attr. */
+static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, bool own, int nin, const tt_v *in, int nout, const char *role, const char *const *names)
 {
 	if (g->status != TT_OK)
 		return 0;
@@ -447,7 +447,8 @@ static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, co
 		TT_ASSERT(in[i] >= 0 && in[i] < g->nvalues, "%s: input %d is no value of this graph", op->name, i);
 		vin[i] = in[i] ? &g->values[in[i]] : NULL;
 	}
-	attr = copy_attr(g->arena, op, attr);
+	if (!own)
+		attr = copy_attr(g->arena, op, attr);
 	tt_rejection rejection;
 	if (!tt_node_infer(g, op, attr, nin, vin, nout, vout))
 		return 0;
@@ -477,7 +478,7 @@ static tt_v add_node(tt_graph *g, const tt_op *op, const void *attr, int nin, co
 
 tt_v tt_node_add_n(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, int nout, const char *role)
 {
-	return add_node(g, op, attr, nin, in, nout, role, NULL);
+	return add_node(g, op, attr, false, nin, in, nout, role, NULL);
 }
 
 tt_v tt_node_add(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_v *in, const char *role)
@@ -548,7 +549,10 @@ void tt_copy_node(tt_copy *c, const tt_node *n)
 	for (int i = 0; i < n->nout; i++)
 		names[i] = c->suffix ? tt_arena_printf(g->arena, "%s%s", c->from->values[n->out[i]].name, c->suffix)
 				     : copy_name(c, c->from->values[n->out[i]].name);
-	tt_v out = add_node(g, n->op, n->attr, n->nin, in, n->nout, NULL, names);
+	/* Attributes of a node that is not changed are as long-lived as the copy: edges of shards over thousands of ranks are many bytes. */
+	int32_t def = c->from->values[n->out[0]].def;
+	bool own = c->from->arena == g->arena && def >= 0 && c->from->nodes[def].attr == n->attr;
+	tt_v out = add_node(g, n->op, n->attr, own, n->nin, in, n->nout, NULL, names);
 	for (int i = 0; i < n->nout; i++)
 		c->map[n->out[i]] = tt_out(out, i);
 	TT_ASSERT(!out || out == first, "copied outputs are consecutive");

@@ -5,8 +5,6 @@
 #include "comm/comm.h"
 #include "kernels/exact.h"
 
-/* The all-reduce of fewer bytes is one exchange, everybody sums everything; of more it is a scatter of the sum and a gather. */
-enum { WHOLE = 16384 };
 
 typedef struct place { /* lines of an operand, bytes of each */
 	const tt_arg *a;
@@ -276,7 +274,7 @@ static void reduce(const tt_call *c, bucket *b, char *aside)
 	for (int p = 0; p < b->n; p++) {
 		job *j = &b->jobs[p];
 		int64_t bytes = arg_count(j->in) * element(c, j->in), k = j->at->members;
-		j->small = bytes <= WHOLE || k == 1;
+		j->small = bytes <= TT_EXCHANGE_WHOLE || k == 1;
 		all_small &= j->small;
 		j->to = j->small ? whole(j->out) : part(j, j->out, j->at->index);
 		if (j->small && j->in->p == j->out->p) {

@@ -243,11 +243,15 @@ static void attention_vjp(tt_vjp *v)
 /* All causal pairs of T tokens in one sequence: an upper bound; a run's metrics count the attended pairs. */
 static tt_cost attention_cost(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out)
 {
-	(void)nin, (void)out;
+	(void)out;
 	const tt_attr_attention *a = attr;
+	int64_t lines = in[1]->dim[0].n, n = in[nin - 2]->dim[0].n - 1; /* of K/V; sequences */
 	double t = (double)in[0]->dim[0].n, heads = (double)(in[0]->dim[1].n / a->head_dim);
+	/* Sequences of one length; a bound of as many as there are tokens says nothing, and they count as one. The queries of a share are spread evenly. */
+	double length = (double)lines / (double)(n > 0 && n < lines ? n : 1), w = a->window > 0 && (double)a->window < length ? (double)a->window : length;
+	double pairs = length > 0 ? t * (w * (w + 1) / 2 + (length - w) * w) / length : 0;
 	double products = nout == 3 ? 5 : 2; /* S, O; backward: S, dP, dQ, dK, dV */
-	return (tt_cost){ .flops = products * heads * t * (t + 1) / 2 * (double)(a->head_dim + a->v_head_dim) };
+	return (tt_cost){ .flops = products * heads * pairs * (double)(a->head_dim + a->v_head_dim) };
 }
 
 static size_t attention_op_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)

@@ -155,6 +155,12 @@ static bool linear_rope_infer(tt_graph *g, const tt_op *op, const void *attr, in
 	return tt_infer_val(g, op, in[0]) && tt_infer_val(g, op, in[1]);
 }
 
+static tt_cost linear_rope_cost(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out)
+{
+	(void)nin;
+	return tt_op_linear.cost(attr, 2, in, nout, out);
+}
+
 static bool linear_rope_sample(tt_graph *g, int which)
 {
 	if (which > 0)
@@ -176,7 +182,7 @@ const tt_op tt_op_linear_rope = {
 	.attrs = (const tt_attr[]){ { "head_dim", TT_ATTR_INT, offsetof(tt_attr_linear_rope, rope.head_dim) },
 				    { "inverse", TT_ATTR_BOOL, offsetof(tt_attr_linear_rope, rope.inverse) },
 				    { "dtype", TT_ATTR_DTYPE, offsetof(tt_attr_linear_rope, dtype) }, TT_ATTRS_END },
-	.infer = linear_rope_infer, .sample = linear_rope_sample,
+	.infer = linear_rope_infer, .cost = linear_rope_cost, .sample = linear_rope_sample,
 };
 
 /* ---- the residual and its norm --------------------------------------------------------------------------------------------------------------- */

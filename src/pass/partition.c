@@ -95,6 +95,7 @@ static void node(part *p, const tt_node *n)
 			p->c.map[n->in[k]] = saved[k];
 	p->g->seg = n->seg;
 	p->g->group = n->group;
+	snprintf(p->g->scope, sizeof p->g->scope, "%s", n->scope); /* conversions are of the layer: recompute makes them again with it */
 	for (int k = 0; k < n->nout && uses && p->g->status == TT_OK; k++)
 		p->c.map[n->out[k]] = converted(p, p->c.map[n->out[k]], TT_PLACE_MAKE, from->values[n->out[k]].name, NULL);
 }

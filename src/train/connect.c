@@ -315,6 +315,8 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	o.weights = cfg->model.hf_weights[0] ? cfg->model.hf_weights : NULL;
 	TT_TRY(tt_passes_off(a, cfg->debug.passes.items, cfg->debug.passes.n, &o.fuse_off.items, &o.fuse_off.n, &o.overlap_off));
 	o.dump_after = cfg->debug.dump_after;
+	if (cfg->profiling.trace)
+		o.trace = (tt_run_trace){ tt_arena_printf(a, "%s/%s", cfg->job.dump_folder, cfg->profiling.save_traces_folder), cfg->profiling.profile_freq, cfg->profiling.profiler_active };
 	TT_TRY(record_options(cfg, o.config, &o.record));
 	*out = o;
 	return TT_OK;

@@ -78,7 +78,29 @@ static bool by_recompute(way *w, int64_t limit)
 	return fits(w, limit);
 }
 
-tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit)
+/* More ranks, each with less of every parameter: twice as many until one fits. The last rank is among those with most. */
+static bool by_shards(way *w, int64_t limit)
+{
+	enum { MOST_RANKS = 16384 };
+	static const double gain = 0.97; /* if it brings less, that is not sharded which needs the memory */
+	tt_run_mesh *m = &w->o.mesh;
+	int64_t ranks = 1, before = INT64_MAX;
+	for (int i = 0; i < TT_RUN_AXES; i++)
+		ranks *= TT_MAX(m->size[i], 1);
+	while (ranks * 2 <= MOST_RANKS && (double)w->bytes < gain * (double)before) {
+		before = w->bytes;
+		m->size[TT_DP_SHARD] = TT_MAX(m->size[TT_DP_SHARD], 1) * 2;
+		ranks *= 2;
+		m->comm = tt_comm_fake_create((int)ranks - 1, (int)ranks);
+		bool fit = fits(w, limit);
+		tt_comm_fake_destroy(m->comm);
+		if (fit)
+			return true;
+	}
+	return false;
+}
+
+tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, bool more_ranks)
 {
 	const char *said = tt_arena_strdup(a, tt_error_text());
 	tt_run_options quiet = *o;
@@ -110,6 +132,15 @@ tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit)
 	if (fits(&all, limit))
 		TT_FAIL(TT_ERR_MEMORY, "%s; it fits with training.loss_chunks = %d, training.tokens_per_microbatch = %lld and activation_checkpoint.mode = "
 			"\"full\" together (%s)", said, all.o.loss_chunks, (long long)all.o.tokens_per_microbatch, tt_scale_bytes(all.bytes).s);
+	int64_t alone = all.bytes, ranks = 1;
+	if (more_ranks && by_shards(&all, limit)) {
+		for (int i = 0; i < TT_RUN_AXES; i++)
+			ranks *= TT_MAX(all.o.mesh.size[i], 1);
+		TT_FAIL(TT_ERR_MEMORY, "%s; with training.loss_chunks = %d, training.tokens_per_microbatch = %lld and activation_checkpoint.mode = \"full\" it still needs %s, and fits "
+			"with them on %lld ranks, parallelism.data_parallel_shard_degree = %d (%s)", said, (int)MOST_CHUNKS, (long long)all.o.tokens_per_microbatch,
+			tt_scale_bytes(alone).s, (long long)ranks, all.o.mesh.size[TT_DP_SHARD], tt_scale_bytes(all.bytes).s);
+	}
+	all.bytes = alone;
 	TT_FAIL(TT_ERR_MEMORY, "%s; with microbatches of one row and full recomputation it still needs %s: a smaller model fits (model.flavor, "
 		"model.num_hidden_layers, model.hidden_size)", said, tt_scale_bytes(all.bytes).s);
 }

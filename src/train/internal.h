@@ -16,6 +16,33 @@ tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *out
 /* The model that a config names, its keys over the flavor or config.json. */
 tt_status tt_model_from_config(tt_arena *a, const tt_config *cfg, tt_llama_config *out) TT_CHECKED;
 
+/* How a step's rows are dealt: to data rank `rank` rows [first, end), in n cells of at most `per` rows. Every data rank runs as many cells as the one
+ * with most rows; those who have none left run them on no token. */
+typedef struct tt_cells { int64_t first, end, per, n; } tt_cells;
+static inline tt_cells tt_cells_of(int64_t rows, int64_t per, int64_t rank, int64_t ranks)
+{
+	return (tt_cells){ tt_deal(rows, rank, ranks), tt_deal(rows, rank + 1, ranks), per, tt_ceil_div(tt_ceil_div(rows, ranks), per) };
+}
+/* Cell i begins with this row. */
+static inline int64_t tt_cells_row(const tt_cells *c, int64_t i) { return TT_MIN(c->first + i * c->per, c->end); }
+
+/* ---- traces.c ----------------------------------------------------------------------------------------------------------------------- */
+
+bool tt_traces_due(const tt_run_trace *o, int64_t step); /* is the step after `step` steps traced? */
+/* Room for all instructions of `steps` steps of `cells` cells each, within a bound. */
+void tt_traces_room(tt_arena *a, const tt_exec *e, int64_t cells, int64_t steps, tt_trace *t);
+/* What there is, as this rank's file of step `step`, and empties it. Between steps nothing waits for this. */
+tt_status tt_traces_write(tt_arena *a, const tt_exec *e, const tt_run_trace *o, int64_t step, int rank, tt_trace *t) TT_CHECKED;
+
+/* What debug.dump prints: "graph", "program" or "memory". */
+void tt_trainer_dump(tt_trainer *t, const char *what, tt_buf *b);
+
+/* What a mesh's plan looks at: graphs that are the same on every rank, and where this rank is. */
+typedef struct tt_on_mesh { const tt_graph *typed, *eval; const int *coord; int ranks; } tt_on_mesh;
+tt_on_mesh tt_trainer_on_mesh(const tt_trainer *t);
+/* Bytes that this rank takes in the loop's own exchange of a step of `rows` rows, over `axes` (0: there is none), beside those of the programs. */
+int64_t tt_loop_talk(const tt_trainer *t, int64_t rows, uint32_t *axes);
+
 /* ---- saved.c ------------------------------------------------------------------------------------------------------------------------ */
 
 /* The tensors of a checkpoint, bound to the program's states. */
@@ -29,8 +56,9 @@ tt_ckpt_read_fn tt_saved_read;   /* ctx: the tt_saved */
 tt_ckpt_write_fn tt_saved_write;
 
 int64_t tt_fit_bytes(tt_trainer *t); /* of its plan, all regions */
-/* The plan of `o` does not fit (that is the error set so far): the error again, with the cheapest ways that would make it fit. */
-tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit) TT_CHECKED;
+/* The plan of `o` does not fit (that is the error set so far): the error again, with the cheapest ways that would make it fit. more_ranks: others than
+ * there are may be had, each with `limit` of its own. */
+tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, bool more_ranks) TT_CHECKED;
 
 /* Sum of squares of a parameter, or of its accumulated gradient, in double. */
 double tt_state_square_sum(tt_trainer *t, const char *param, bool grad);

@@ -56,21 +56,25 @@ static bool in_norm_group(const tt_config *cfg, int group, const tt_slot *s)
 	return s->trainable && s->source < 0 && tt_pattern_match(cfg->metrics.norm_groups.items[group], s->name);
 }
 
+void tt_trainer_dump(tt_trainer *t, const char *what, tt_buf *b)
+{
+	tt_exec *e = tt_trainer_exec(t);
+	if (!strcmp(what, "graph")) {
+		tt_graph_print(tt_trainer_graph(t), b);
+	} else if (!strcmp(what, "program")) {
+		for (int s = 0; s < TT_NSEGS; s++)
+			if (tt_exec_has(e, (tt_segment)s))
+				tt_exec_print_program(e, (tt_segment)s, b);
+	} else {
+		tt_exec_print_memory(e, b);
+	}
+}
+
 static void dump(tt_run *r)
 {
-	tt_exec *e = tt_trainer_exec(r->trainer);
 	for (int i = 0; i < r->cfg->debug.dump.n; i++) {
-		const char *what = r->cfg->debug.dump.items[i];
 		tt_buf b = { 0 };
-		if (!strcmp(what, "graph")) {
-			tt_graph_print(tt_trainer_graph(r->trainer), &b);
-		} else if (!strcmp(what, "program")) {
-			for (int s = 0; s < TT_NSEGS; s++)
-				if (tt_exec_has(e, (tt_segment)s))
-					tt_exec_print_program(e, (tt_segment)s, &b);
-		} else {
-			tt_exec_print_memory(e, &b);
-		}
+		tt_trainer_dump(r->trainer, r->cfg->debug.dump.items[i], &b);
 		if (b.s && r->io.print)
 			r->io.print(b.s);
 		tt_buf_fini(&b);

@@ -53,6 +53,12 @@ void tt_run_plan(const struct tt_run_options *o, tt_plan *out);
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
 const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
 
+/* Traces of steps: of each `freq` the last `active`. Written as FOLDER/iteration_STEP/rankR_trace.json. */
+typedef struct tt_run_trace {
+	const char *folder; /* NULL: none */
+	int64_t freq, active;
+} tt_run_trace;
+
 struct tt_trainer;
 struct tt_step_report;
 typedef struct tt_run_options {
@@ -79,6 +85,7 @@ typedef struct tt_run_options {
 	tt_strings dump_after; /* passes whose result is printed into *dump_out */
 	tt_buf *dump_out;
 	tt_hashes_options record; /* hashes of what the run computes, for `titan diff` */
+	tt_run_trace trace;
 	const char *config;    /* the resolved config, TOML; NULL: there was none */
 	tt_strings warnings;   /* tt_config_resolve's */
 	const struct tt_tamper *tamper; /* NULL: nothing is made wrong on purpose */
@@ -132,6 +139,8 @@ tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out) TT_CHECKE
 /* Only the part of it that needs no memory for tensors: graphs, programs, the memory plan. Data are not looked at, and what does not fit this
  * machine is planned all the same: to be looked at (tt_trainer_exec, tt_trainer_checkpoint_bytes), not to be run. */
 tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out) TT_CHECKED;
+/* The plan of the rank that `c` is an end of (a fake world's), of the mesh that `of`, a plan too, is of; both must outlive it. */
+tt_status tt_trainer_plan_rank(const tt_trainer *of, tt_comm *c, tt_trainer **out) TT_CHECKED;
 void tt_trainer_destroy(tt_trainer *t); /* accepts NULL; a leader's ends the others' tt_trainer_follow */
 /* Of the other ranks of a led mesh: does what rank 0's trainer is asked, until that is destroyed. */
 tt_status tt_trainer_follow(tt_trainer *t) TT_CHECKED;

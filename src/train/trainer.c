@@ -13,6 +13,7 @@ struct tt_trainer {
 	tt_run_options o;
 	tt_builder *model, *eval_model;
 	tt_graph *typed;       /* on the mesh, before it became this rank's */
+	struct { tt_graph *init, *train, *eval; } mesh; /* the same on every rank: what ranks' graphs are made of */
 	tt_graph *train, *eval;
 	tt_plan plan;          /* how values lie on the mesh */
 	int ranks;
@@ -23,6 +24,7 @@ struct tt_trainer {
 	int coord[TT_PLAN_AXES];
 	tt_exec *exec;
 	tt_hashes *hashes;     /* NULL: nothing is recorded */
+	tt_trace *trace;       /* NULL: none is written */
 	tt_data *data;
 	tt_step *step_rows, *valid_rows;
 	tt_batch *batch;
@@ -146,6 +148,15 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
+/* Axes along which ranks have tokens of their own, and more than one of them. */
+static uint32_t sharing_axes(const tt_run_mesh *m)
+{
+	uint32_t axes = 0;
+	for (int i = 0; i < TT_TP; i++)
+		axes |= (uint32_t)(m->size[i] > 1) << i;
+	return axes;
+}
+
 static tt_status open_mesh(tt_trainer *t)
 {
 	tt_run_mesh *m = &t->o.mesh;
@@ -172,14 +183,24 @@ static tt_status open_mesh(tt_trainer *t)
 	t->o.exec.axes = &t->axes;
 	if (!t->o.overlap_off && t->o.exec.lane == TT_LANE_OFF)
 		t->o.exec.lane = TT_LANE_THREAD;
-	uint32_t sharing = 0, every = 0;
-	for (int i = 0; i < TT_PLAN_AXES; i++) {
+	uint32_t every = 0;
+	for (int i = 0; i < TT_PLAN_AXES; i++)
 		every |= (uint32_t)(size[i] > 1) << i;
-		sharing |= i < TT_PLAN_TP ? (uint32_t)(size[i] > 1) << i : 0;
-	}
-	t->sharers = t->axes.group[sharing];
+	t->sharers = t->axes.group[sharing_axes(m)];
 	t->all = t->axes.group[every];
 	return TT_OK;
+}
+
+tt_on_mesh tt_trainer_on_mesh(const tt_trainer *t) { return (tt_on_mesh){ t->typed, t->mesh.eval, t->coord, t->ranks }; }
+
+/* Token losses and valid tokens of each row. */
+static int64_t row_bytes(int64_t rows) { return 2 * rows * (int64_t)sizeof(double); }
+
+int64_t tt_loop_talk(const tt_trainer *t, int64_t rows, uint32_t *axes)
+{
+	const int *size = t->o.mesh.size;
+	*axes = sharing_axes(&t->o.mesh);
+	return (size[TT_DP_REPLICATE] * size[TT_DP_SHARD] * size[TT_CP] - 1) * row_bytes(rows);
 }
 
 /* Which of how many data ranks this one is: rows are dealt to them. */
@@ -230,7 +251,8 @@ static tt_status tamper_at(tt_trainer *t, tt_moment m)
 	return x && x->moment ? x->moment(x->ctx, t, m) : TT_OK;
 }
 
-static tt_status build(tt_trainer *t, tt_graph **init)
+/* The graphs of the mesh. */
+static tt_status build(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
 	TT_TRY(open_mesh(t));
@@ -247,24 +269,31 @@ static tt_status build(tt_trainer *t, tt_graph **init)
 	dump_after(t, "optimizer", g);
 	TT_TRY(tamper(t, "optimizer", &g));
 	t->typed = g;
-	TT_TRY(tt_init_graph(t->arena, t->model, g, init));
-	TT_TRY(localise(t, *init, init));
-	TT_TRY(tamper(t, "init", init));
+	TT_TRY(tt_init_graph(t->arena, t->model, g, &t->mesh.init));
 	if (o->recompute.mode != TT_RECOMPUTE_NONE) {
 		TT_TRY(tt_pass_recompute(g, &o->recompute, t->arena, &g, &t->recompute));
 		dump_after(t, "recompute", g);
 	}
-	TT_TRY(localise(t, g, &g));
-	TT_TRY(tamper(t, "localise", &g));
-	TT_TRY(lower(t, g, NULL, &t->train));
-
+	t->mesh.train = g;
 	m.eval = true;
 	m.output_logits = o->output_logits;
 	m.t_max = m.seqs_max = o->eval_tokens;
 	TT_TRY(tt_llama_build(t->arena, &o->model, &m, &t->eval_model));
 	TT_TRY(tt_pass_partition(t->eval_model->g, &t->plan, t->arena, &g));
-	TT_TRY(tt_pass_eval(g, t->arena, &g));
-	TT_TRY(localise(t, g, &g));
+	TT_TRY(tt_pass_eval(g, t->arena, &t->mesh.eval));
+	return TT_OK;
+}
+
+/* This rank's graphs of them. */
+static tt_status become_rank(tt_trainer *t, tt_graph **init)
+{
+	tt_graph *g;
+	TT_TRY(localise(t, t->mesh.init, init));
+	TT_TRY(tamper(t, "init", init));
+	TT_TRY(localise(t, t->mesh.train, &g));
+	TT_TRY(tamper(t, "localise", &g));
+	TT_TRY(lower(t, g, NULL, &t->train));
+	TT_TRY(localise(t, t->mesh.eval, &g));
 	dump_after(t, "eval", g);
 	return lower(t, g, t->train, &t->eval);
 }
@@ -350,12 +379,15 @@ static tt_status plan(tt_trainer *t)
 {
 	double t0 = tt_now();
 	tt_graph *init;
-	TT_TRY(build(t, &init));
+	if (!t->mesh.train)
+		TT_TRY(build(t));
+	TT_TRY(become_rank(t, &init));
 	double t1 = tt_now();
 	TT_TRY(open_hashes(t));
 	tt_exec_options with_probe = t->o.exec;
 	if (t->hashes)
 		with_probe.probe = tt_hashes_probe(t->hashes);
+	with_probe.trace = t->trace;
 	TT_TRY(tt_exec_create(&with_probe, &t->exec));
 	TT_TRY(tt_exec_add_graph(t->exec, init));
 	TT_TRY(tt_exec_add_graph(t->exec, t->train));
@@ -372,13 +404,15 @@ static tt_status reserve(tt_trainer *t)
 {
 	int64_t need = tt_fit_bytes(t), limit = t->o.exec.limit ? t->o.exec.limit : tt_memory_limit();
 	tt_status s = tt_exec_reserve(t->exec);
-	return s == TT_ERR_MEMORY && need > limit ? tt_fit_refuse(t->arena, &t->o, limit) : s;
+	return s == TT_ERR_MEMORY && need > limit ? tt_fit_refuse(t->arena, &t->o, limit, false) : s;
 }
 
 static tt_status setup(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
 	double t0 = tt_now();
+	if (o->trace.folder)
+		t->trace = TT_NEW(t->arena, tt_trace);
 	if (!o->mesh.comm)
 		TT_TRY(states_fit(t));
 	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
@@ -389,6 +423,8 @@ static tt_status setup(tt_trainer *t)
 	t->batch = tt_batch_new(t->arena, TT_MAX(o->tokens_per_microbatch, o->eval_tokens));
 	t->startup.data = tt_now() - t0;
 	TT_TRY(plan(t));
+	if (t->trace)
+		tt_traces_room(t->arena, t->exec, tt_cells_of(t->step_rows->cap_rows, t->rows_per_mb, 0, data_ranks(t)).n, o->trace.active, t->trace);
 	t0 = tt_now();
 	TT_TRY(reserve(t));
 	t->startup.allocate = tt_now() - t0;
@@ -422,7 +458,8 @@ static tt_status setup(tt_trainer *t)
 	return TT_OK;
 }
 
-static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer *t), tt_trainer **out)
+/* `like`: a trainer of the same mesh, whose graphs are those of this one too; NULL: they are built. */
+static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer *t), const tt_trainer *like, tt_trainer **out)
 {
 	tt_trainer *t = calloc(1, sizeof *t);
 	TT_ASSERT(t, "out of memory");
@@ -430,7 +467,17 @@ static tt_status create(const tt_run_options *o, tt_status (*prepare)(tt_trainer
 	t->o = *o;
 	if (!t->o.eval_tokens)
 		t->o.eval_tokens = t->o.tokens_per_microbatch;
-	tt_status s = prepare(t);
+	tt_status s = TT_OK;
+	if (like) {
+		t->mesh = like->mesh;
+		t->typed = like->typed;
+		t->model = like->model;
+		t->eval_model = like->eval_model;
+		t->recompute = like->recompute;
+		s = open_mesh(t);
+	}
+	if (s == TT_OK)
+		s = prepare(t);
 	if (s != TT_OK) {
 		tt_trainer_destroy(t);
 		TT_TRY(s);
@@ -446,7 +493,7 @@ tt_status tt_trainer_create(const tt_run_options *o, tt_trainer **out)
 		ranks *= TT_MAX(o->mesh.size[i], 1);
 	if (ranks > 1 && !o->mesh.comm)
 		TT_FAIL(TT_ERR_USAGE, "the config has a mesh of %lld ranks, and this runs one rank: only titan train and titan verify have more (hardware.ranks)", (long long)ranks);
-	TT_TRY(create(o, setup, out));
+	TT_TRY(create(o, setup, NULL, out));
 	return TT_OK;
 }
 
@@ -454,7 +501,16 @@ tt_status tt_trainer_plan(const tt_run_options *o, tt_trainer **out)
 {
 	tt_run_options unrecorded = *o;
 	unrecorded.record = (tt_hashes_options){ 0 }; /* which would write files */
-	TT_TRY(create(&unrecorded, plan, out));
+	TT_TRY(create(&unrecorded, plan, NULL, out));
+	return TT_OK;
+}
+
+tt_status tt_trainer_plan_rank(const tt_trainer *of, tt_comm *c, tt_trainer **out)
+{
+	tt_run_options o = of->o;
+	o.mesh.comm = c;
+	o.dump_out = NULL;
+	TT_TRY(create(&o, plan, of, out));
 	return TT_OK;
 }
 
@@ -562,7 +618,7 @@ static tt_status share_counts(tt_trainer *t, tt_step_report *r)
 	const double *all = t->rows;
 	if (t->sharers) {
 		ranks = tt_comm_group_size(t->sharers);
-		TT_TRY(tt_comm_all_gather(t->sharers, "losses of rows", t->rows, 2 * n * (int64_t)sizeof *all, t->all_rows));
+		TT_TRY(tt_comm_all_gather(t->sharers, "losses of rows", t->rows, row_bytes(n), t->all_rows));
 		all = t->all_rows;
 	}
 	for (int64_t row = 0; row < n; row++) {
@@ -594,12 +650,11 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 	memset(t->rows, 0, sizeof *t->rows * 2 * (size_t)s->nrows);
 	for (int64_t k = 0; k < s->nsequences; k++)
 		r->pairs += attended(s->seq_table[k + 1] - s->seq_table[k], t->o.model.sliding_window);
-	/* Every data rank runs as many cells as the one with most rows; those who have none left run them on no token. */
-	int64_t ranks = data_ranks(t), end = tt_deal(s->nrows, data_rank(t) + 1, ranks), first = tt_deal(s->nrows, data_rank(t), ranks), row = first;
-	int64_t cells = tt_ceil_div(tt_ceil_div(s->nrows, ranks), t->rows_per_mb);
-	for (int64_t cell_at = 0; cell_at < cells; cell_at++, row = TT_MIN(row + t->rows_per_mb, end)) {
+	tt_cells deal = tt_cells_of(s->nrows, t->rows_per_mb, data_rank(t), data_ranks(t));
+	for (int64_t cell_at = 0; cell_at < deal.n; cell_at++) {
+		int64_t row = tt_cells_row(&deal, cell_at);
 		t0 = tt_now();
-		tt_batch_fill(s, row, TT_MIN(row + t->rows_per_mb, end), t->batch);
+		tt_batch_fill(s, row, tt_cells_row(&deal, cell_at + 1), t->batch);
 		TT_TRY(write_batch(t, t->batch));
 		t->cell_first = row * t->o.data.context_length;
 		TT_TRY(tamper_at(t, TT_BEFORE_CELL));
@@ -610,6 +665,9 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_B, &cell));
 		double t3 = tt_now();
 		TT_TRY(add_rows(t, t->batch, row));
+		tt_trace_span(t->trace, "data", t0, t1);
+		tt_trace_span(t->trace, "forward", t1, t2);
+		tt_trace_span(t->trace, "backward", t2, t3);
 		r->data_seconds += t1 - t0;
 		r->forward_seconds += t2 - t1;
 		r->backward_seconds += t3 - t2;
@@ -623,6 +681,7 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 	r->loss *= inv;
 	TT_TRY(read_real(t, "grad_norm", &r->grad_norm));
 	r->optim_seconds = tt_now() - t0;
+	tt_trace_span(t->trace, "reduce", t0, tt_now());
 	return TT_OK;
 }
 
@@ -744,6 +803,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	count_comm(t, &before);
 	double t0 = tt_now();
 	TT_TRY(tamper_at(t, TT_BEFORE_STEP));
+	if (t->trace)
+		t->trace->on = tt_traces_due(&t->o.trace, t->step);
 	const tt_optim_options *o = &t->o.optim;
 	r.lr = o->lr * tt_schedule_factor(&t->o.schedule, t->step);
 	if (t->hashes)
@@ -792,6 +853,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
 			TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 		r.optim_seconds += tt_now() - t1;
+		tt_trace_span(t->trace, "update", t1, tt_now());
 	}
 	TT_TRY(record_state(t, &r));
 	if (t->o.mesh.led) /* what rank 0 reads after the step, as a save does, is of this step on every rank */
@@ -799,6 +861,12 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 	t->step++;
 	r.seconds = tt_now() - t0;
 	report_comm(t, &before, &r);
+	if (t->trace && t->trace->on) {
+		tt_trace_span(t->trace, "step", t0, tt_now());
+		t->trace->on = false; /* validation is not of a step */
+		if (t->step % t->o.trace.freq == 0)
+			TT_TRY(tt_traces_write(t->arena, t->exec, &t->o.trace, t->step, t->o.mesh.comm ? tt_comm_rank(t->o.mesh.comm) : 0, t->trace));
+	}
 	if (t->o.after_step)
 		TT_TRY(t->o.after_step(t->o.after_step_ctx, t, &r));
 	*out = r;
