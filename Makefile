@@ -113,6 +113,7 @@ test: all
 
 proof: all
 	$(BIN)/titan-test --tier=proof
+	tools/proof.sh $(BIN) > docs/proof.md.new && mv docs/proof.md.new docs/proof.md
 
 bench: deps
 	@$(BUILD) $(BIN)/titan
@@ -144,7 +145,7 @@ clean:
 help:
 	@echo "make all     build $(BIN)/titan and $(BIN)/titan-test"
 	@echo "make demo    train a small model on the C headers of this machine"
-	@echo "make test    the quick tests           make proof   every test, however long"
+	@echo "make test    the quick tests           make proof   every test, however long, and docs/proof.md"
 	@echo "make bench   speed, against PyTorch and oneDNN where they are (docs/bench.md): build/bench/bench.md; BENCH_QUICK=1 BENCH_PYTHON=python3"
 	@echo "make lint    both compilers without a warning, and tools/check.sh"
 	@echo "make lib     build libtitan.a and libtitan.so (include/titan.h)"

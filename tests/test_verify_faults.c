@@ -522,7 +522,7 @@ static void one_fault(tt_test *t, const fault *f, uint64_t *seed)
 			TT_CHECK_MSG(t, strstr(said, want), "%s: want \"%s\" in: %s", f->what, want, said);
 		}
 		if (t->tier == TT_TIER_PROOF)
-			printf("%s: %s\n", f->what, said ? said : "not caught");
+			printf("%s: %.*s\n", f->what, said ? (int)strcspn(said, "\n") : 10, said ? said : "not caught");
 	}
 	tt_arena_pop(t->arena, mark);
 	for (int i = 0; i < TT_COUNT(s.kept); i++)
