@@ -1,4 +1,5 @@
 /* xsmm_forward.c: linear, linear_dx: Y[T,n] = X[T,k] times a packed matrix of n features. xsmm.c says what holds for all products. */
+#include "kernels/chain.h"
 #include "kernels/panel.h"
 #include "kernels/tail.h"
 #include "kernels/xsmm_tile.h"
@@ -9,6 +10,7 @@ enum {
 	SUB = 48,           /* lines that share scratch tiles */
 	SEGMENTS = 8,       /* scratch tiles that are joined */
 	BLOCK = 576,        /* most lines of a task: they stay in cache across the panels */
+	CHUNK_OWN = 2048,   /* words: 512 KiB of a panel */
 	CHUNK_WIDENED = 256,
 	CHUNK_FEW = 64,     /* where lines are few, weights are widened into the first cache for one call */
 	WIDENED = 393216,   /* most elements of X that a task widens at once, above SUB lines */
@@ -24,6 +26,14 @@ typedef struct span {
 	bool begin;  /* first of its segment */
 	tile direct[LINES + 1], scratch[LINES + 1];
 } span;
+
+/* Steps of a tile of chain.h: what of them runs before the next tile, so that their piece of a panel stays in cache. */
+typedef struct run {
+	tt_chain_step *step;
+	int64_t nsteps;
+	int64_t k0, n; /* elements */
+	int depth;     /* open sums at its start */
+} run;
 
 typedef struct forward {
 	int64_t k, n;
@@ -41,7 +51,11 @@ typedef struct forward {
 	int nseg; /* 1 or SEGMENTS */
 	int nspans;
 	span *spans;
-	int64_t chunk; /* most of the contraction in a span */
+	int64_t chunk; /* most of the contraction in a span or run */
+	bool own;        /* AVX-512: tiles of chain.h, else libxsmm's */
+	bool plus;       /* own: a segment is empty: its +0 is added at the end, which is the same */
+	int nruns;
+	run *runs;
 	int64_t block; /* most lines of a task; plain: lines that go through its panels in turn */
 	int64_t packed; /* plain: most panels of a task */
 	int64_t lane_bytes;
@@ -49,7 +63,7 @@ typedef struct forward {
 
 /* What a task works with. */
 typedef struct forward_lane {
-	float *tiles;     /* [SEGMENTS][SUB][64] */
+	float *tiles;     /* [SEGMENTS][SUB][64]; own: open sums of SUB lines */
 	float *w;         /* a panel that was widened, [k][64], or panels that were packed, [packed][k][64]; else NULL. A span at a time if `once` */
 	bool once;        /* a panel is used for one run of lines */
 	const uint8_t *x; /* the task's lines as the tiles read them, from line m0 */
@@ -124,7 +138,8 @@ static forward forward_of(const tt_kernel_case *c, level at, bool plain)
 	f.tail = tt_tail_of(c->op, at == AVX2 ? TT_ISA_AVX2 : TT_ISA_AVX512, false);
 	f.unit = TT_MAX(1, head_dim(c) / WIDE);
 	f.threads = TT_MAX(c->threads, 1);
-	f.chunk = !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
+	f.own = at >= AVX512 && !f.form.widened;
+	f.chunk = f.own ? CHUNK_OWN * f.form.pair : !f.form.widened ? f.form.chunk : c->in[0]->dim[0].n > SUB ? CHUNK_WIDENED : CHUNK_FEW;
 	f.block = BLOCK;
 	f.lane_bytes = SEGMENTS * SUB * WIDE * (int64_t)sizeof(float);
 	if (f.form.widened) {
@@ -146,9 +161,51 @@ size_t tt_xsmm_forward_scratch(const tt_kernel_case *c, level at, bool plain)
 	return (size_t)(f.threads * f.lane_bytes);
 }
 
+/* The tree over segments [lo, hi) as steps: a segment with something in it is one, and joins what lies left of it where it closes a pair.
+ * Returns whether there is anything. An empty side's +0 changes nothing but a -0, which a sum that has a +0 anywhere never is. */
+static bool tree(const int64_t *edge, int lo, int hi, int64_t pair, tt_chain_step *steps, int *n)
+{
+	if (hi - lo > 1) {
+		int mid = (lo + hi) / 2;
+		bool left = tree(edge, lo, mid, pair, steps, n), right = tree(edge, mid, hi, pair, steps, n);
+		if (left && right)
+			steps[*n - 1].joins++;
+		return left || right;
+	}
+	if (edge[lo] < edge[hi])
+		steps[(*n)++] = (tt_chain_step){.at = edge[lo] / pair, .n = (edge[hi] - edge[lo]) / pair};
+	return edge[lo] < edge[hi];
+}
+
+/* The steps cut into equal runs of at most a chunk. */
+static void plan_runs(forward *f, const int64_t *edge, int nseg, tt_arena *a)
+{
+	tt_chain_step steps[SEGMENTS];
+	int n = 0, depth = 0;
+	(void)tree(edge, 0, nseg, f->form.pair, steps, &n);
+	f->plus = n < nseg;
+	int64_t pair = f->form.pair, words = f->k / pair;
+	f->nruns = (int)tt_ceil_div(f->k, f->chunk);
+	f->runs = TT_NEWN(a, run, f->nruns);
+	const tt_chain_step *s = steps;
+	for (int i = 0; i < f->nruns; i++) {
+		int64_t lo = tt_deal(words, i, f->nruns), hi = tt_deal(words, i + 1, f->nruns), cap = 0;
+		run *r = &f->runs[i];
+		*r = (run){.k0 = lo * pair, .n = (hi - lo) * pair, .depth = depth};
+		for (; s < steps + n && s->at < hi; s++) {
+			int64_t from = TT_MAX(s->at, lo), to = TT_MIN(s->at + s->n, hi);
+			tt_chain_step p = {.at = from, .n = to - from, .goes_on = from > s->at, .joins = to == s->at + s->n ? s->joins : 0};
+			TT_PUSH(a, r->step, r->nsteps, cap, p);
+			depth += 1 - p.goes_on - p.joins;
+			if (to < s->at + s->n)
+				break;
+		}
+	}
+	TT_ASSERT(depth == 1, "%d sums are left of a tree", depth);
+}
+
 tt_status tt_xsmm_forward_plan(const tt_kernel_case *c, tt_arena *a, level at, bool plain, const void **out)
 {
-	tt_xsmm_target(at);
 	bool dx = is_dx(c);
 	const tt_attr_linear *linear = linear_attr(c);
 	forward *f = TT_NEW(a, forward);
@@ -163,6 +220,12 @@ tt_status tt_xsmm_forward_plan(const tt_kernel_case *c, tt_arena *a, level at, b
 	const tt_ints *s = linear ? &linear->segments : NULL;
 	int nseg = f->nseg = s && s->n ? SEGMENTS : 1;
 	const int64_t *edge = nseg == SEGMENTS ? s->v : whole;
+	*out = f;
+	if (f->own) {
+		plan_runs(f, edge, nseg, a);
+		return TT_OK;
+	}
+	tt_xsmm_target(at);
 	int64_t most = f->chunk, pair = f->form.pair, nspans = 0, cap = 0;
 	for (int i = 0; i < nseg; i++) {
 		/* Equal chunks, in whole pairs; an empty segment is one empty span. */
@@ -190,7 +253,6 @@ tt_status tt_xsmm_forward_plan(const tt_kernel_case *c, tt_arena *a, level at, b
 		if (!f->direct || f->n % WIDE)
 			TT_TRY(tt_xsmm_tiles(c->op, f->form.kind, p->n, f->k, WIDE, !p->begin, p->scratch));
 	}
-	*out = f;
 	return TT_OK;
 }
 static WIDER void load_bias(const tt_arg *bias, int64_t n0, int64_t nn, float *restrict b)
@@ -252,19 +314,19 @@ static WIDER void finish_direct(const forward *f, int64_t lines, const float *re
 }
 
 /* A span of a panel as f32, from a weight that lies otherwise, into the task's own [k][64] at w. */
-static const uint8_t *make_panel(const forward_job *g, const void *weight, int64_t panel, const span *p, int64_t m0, const forward_lane *own,
-				 float *w)
+static const uint8_t *make_panel(const forward_job *g, const void *weight, int64_t panel, int64_t k0, int64_t n, int64_t m0,
+				 const forward_lane *own, float *w)
 {
 	const forward *f = g->f;
 	bool fresh = m0 == own->m0;
-	float *to = w + (own->once ? 0 : p->k0 * WIDE);
+	float *to = w + (own->once ? 0 : k0 * WIDE);
 	int64_t nf = TT_MIN(WIDE, f->n - panel * WIDE);
 	if (fresh && f->form.widened)
-		tt_widen_panel((const tt_bf16 *)weight + (panel * f->k + p->k0) * WIDE, p->n / 2, to);
+		tt_widen_panel((const tt_bf16 *)weight + (panel * f->k + k0) * WIDE, n / 2, to);
 	else if (fresh && f->columns)
-		tt_panel_copy((const float *)weight + p->k0 * f->n + panel * WIDE, f->n, nf, p->n, to);
+		tt_panel_copy((const float *)weight + k0 * f->n + panel * WIDE, f->n, nf, n, to);
 	else if (fresh)
-		tt_panel_turn((const float *)weight + panel * WIDE * f->k + p->k0, f->k, nf, p->n, to);
+		tt_panel_turn((const float *)weight + panel * WIDE * f->k + k0, f->k, nf, n, to);
 	return (const uint8_t *)to;
 }
 
@@ -289,7 +351,7 @@ static void forward_sub(const forward_job *g, int j, int64_t panel, int64_t m0, 
 		uint8_t *to = direct ? y : (uint8_t *)(own->tiles + p->segment * SUB * WIDE);
 		const uint8_t *panel_w = w + p->k0 * WIDE * m->from, *line_x = x + p->k0 * m->to;
 		if (own_w)
-			panel_w = make_panel(g, weight, panel, p, m0, own, own_w);
+			panel_w = make_panel(g, weight, panel, p->k0, p->n, m0, own, own_w);
 		if (p->n == 0)
 			memset(to, 0, (size_t)(lines * WIDE) * sizeof(float));
 		else
@@ -303,6 +365,30 @@ static void forward_sub(const forward_job *g, int j, int64_t panel, int64_t m0, 
 		finish_direct(f, lines, bias, y);
 }
 
+/* Likewise on tiles of chain.h. One run takes any number of lines, more take SUB at most. */
+static void forward_own(const forward_job *g, int j, int64_t panel, int64_t m0, int64_t lines, const float *bias, const forward_lane *own, float *own_w)
+{
+	const forward *f = g->f;
+	const form *m = &f->form;
+	int64_t ysize = f->out == TT_BF16 ? 2 : 4, at = m0 * f->n + panel * WIDE;
+	const uint8_t *weight = g->call->in[1 + j].p;
+	tt_chain c = {.ldx = f->k * m->to, .part = own->tiles, .part_step = f->nruns > 1 ? TT_CHAIN_DEPTH * TT_CHAIN_TILE : 0, .plus = f->plus,
+		      .rounded = f->rounded, .bias = bias, .state = g->state ? g->state + at : NULL, .lds = f->n,
+		      .y = (uint8_t *)g->call->out[j].p + at * ysize, .ldy = f->n * ysize, .features = TT_MIN(WIDE, f->n - panel * WIDE),
+		      .y_bf16 = f->out == TT_BF16};
+	for (int i = 0; i < f->nruns; i++) {
+		const run *r = &f->runs[i];
+		c.w = weight + panel * WIDE * f->k * m->from;
+		if (own_w)
+			c.w = make_panel(g, weight, panel, r->k0, r->n, m0, own, own_w) - r->k0 * WIDE * m->to;
+		c.step = r->step;
+		c.nsteps = (int)r->nsteps;
+		c.depth = r->depth;
+		c.open = i + 1 < f->nruns;
+		(m->to == 2 ? tt_chain_bf16 : tt_chain_f32)(&c, own->x + (m0 - own->m0) * f->k * m->to, lines);
+	}
+}
+
 static void forward_task(void *ctx, int64_t task, int lane)
 {
 	const forward_job *g = ctx;
@@ -311,6 +397,7 @@ static void forward_task(void *ctx, int64_t task, int lane)
 	int64_t units = g->panels / f->unit, group = task % g->groups;
 	int64_t p0 = tt_deal(units, group, g->groups) * f->unit, p1 = tt_deal(units, group + 1, g->groups) * f->unit;
 	int64_t turn = f->form.plain ? f->block : m1 - m0, own_step = f->form.plain ? WIDE * f->k : 0;
+	int64_t sub = f->own && f->nruns == 1 ? turn : SUB; /* lines that share a panel's piece while it is near */
 	float bias[WIDE] = {0};
 	forward_lane own = {.tiles = (float *)(g->scratch + lane * f->lane_bytes), .x = g->x + m0 * f->k * f->form.from, .m0 = m0};
 	if (f->form.widened || f->form.plain)
@@ -327,9 +414,9 @@ static void forward_task(void *ctx, int64_t task, int lane)
 			if (g->bias)
 				load_bias(g->bias, p * WIDE, TT_MIN(WIDE, f->n - p * WIDE), bias);
 			for (int j = 0; j < f->tail.products; j++)
-				for (int64_t m = t0; m < t1; m += SUB)
-					forward_sub(g, j, p, m, TT_MIN(SUB, t1 - m), g->bias ? bias : NULL, &own,
-						    own.w ? own.w + (p - p0) * own_step : NULL);
+				for (int64_t m = t0; m < t1; m += sub)
+					(f->own ? forward_own : forward_sub)(g, j, p, m, TT_MIN(sub, t1 - m), g->bias ? bias : NULL, &own,
+									     own.w ? own.w + (p - p0) * own_step : NULL);
 		}
 	if (f->tail.run)
 		tt_tail_run(&f->tail, g->call, true, m0, m1 - m0, p0 * WIDE, TT_MIN(f->n, p1 * WIDE) - p0 * WIDE);
