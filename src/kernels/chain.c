@@ -9,18 +9,22 @@
 
 enum { LINES = TT_CHAIN_LINES, TILE = TT_CHAIN_TILE };
 
+/* What is left to do with a finished sum: nothing, all of it, or only to round to bf16. */
+typedef enum end { END_DONE, END_LEFT, END_ROUND } end;
+
 /* v[lines][64] to Y: where features are missing, or the registers' way of rounding would not do. */
-static void finish(const tt_chain *g, int64_t m, int64_t lines, float *v)
+static void finish(const tt_chain *g, int64_t m, int64_t lines, float *v, end left)
 {
 	int64_t n = g->features;
 	for (int64_t i = m; i < m + lines; i++, v += 64) {
-		for (int j = 0; g->plus && j < n; j++)
+		bool all = left == END_LEFT;
+		for (int j = 0; all && g->plus && j < n; j++)
 			v[j] += 0;
-		for (int j = 0; g->bias && j < n; j++)
+		for (int j = 0; all && g->bias && j < n; j++)
 			v[j] += g->bias[j];
-		for (int j = 0; g->state && j < n; j++)
+		for (int j = 0; all && g->state && j < n; j++)
 			v[j] = g->state[i * g->lds + j] + v[j];
-		for (int j = 0; g->rounded && j < n; j++)
+		for (int j = 0; all && g->rounded && j < n; j++)
 			v[j] += 0;
 		char *y = (char *)g->y + i * g->ldy;
 		if (g->y_bf16)
@@ -30,7 +34,6 @@ static void finish(const tt_chain *g, int64_t m, int64_t lines, float *v)
 			memcpy(y, v, (size_t)n * sizeof *v);
 	}
 }
-
 
 #define CHAIN_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define CHAIN_NAME(x) x##_f32

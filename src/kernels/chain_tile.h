@@ -1,6 +1,12 @@
 /* The tile of one kind of word; included once for each by chain.c (no guard). CHAIN_DOT: words are pairs of bf16. */
 #ifdef CHAIN_NAME
 
+/* Before the loops over a tile: gcc keeps the sums in registers where they are unrolled early, clang where it is left alone. */
+#ifdef __clang__
+#define TILE_UNROLL
+#else
+#define TILE_UNROLL _Pragma("GCC unroll 8")
+#endif
 #define CHAIN_INLINE CHAIN_TARGET static inline __attribute__((always_inline))
 
 /* L lines of n words. The accumulators and one word of A and of one line of B: 29 registers. */
@@ -9,12 +15,15 @@ CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w
 	const char *x3 = x + 3 * ldx;
 	for (; n > 0; n--, w += 256) {
 		__m512 a[4];
+		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			a[j] = _mm512_loadu_ps(w + 64 * j);
+		TILE_UNROLL
 		for (int i = 0; i < L; i++) {
 			float word;
 			memcpy(&word, !along ? x + 4 * i : i < 3 ? x + i * ldx : x3 + (i - 3) * ldx, 4);
 			const __m512 b = _mm512_set1_ps(word);
+			TILE_UNROLL
 			for (int j = 0; j < 4; j++)
 #if CHAIN_DOT
 				c[i][j] = _mm512_dpbf16_ps(c[i][j], (__m512bh)a[j], (__m512bh)b);
@@ -31,7 +40,9 @@ CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w
  * against 204 GFLOP/s). */
 CHAIN_INLINE void CHAIN_NAME(push)(const int L, __m512 c[LINES][4], float *p)
 {
+	TILE_UNROLL
 	for (int i = 0; i < L; i++)
+		TILE_UNROLL
 		for (int j = 0; j < 4; j++) {
 			_mm256_store_ps(p + i * 64 + j * 16, _mm512_castps512_ps256(c[i][j]));
 			_mm256_store_ps(p + i * 64 + j * 16 + 8, _mm512_extractf32x8_ps(c[i][j], 1));
@@ -40,23 +51,27 @@ CHAIN_INLINE void CHAIN_NAME(push)(const int L, __m512 c[LINES][4], float *p)
 
 CHAIN_INLINE void CHAIN_NAME(add)(const int L, __m512 c[LINES][4], const float *p, int64_t ld)
 {
+	TILE_UNROLL
 	for (int i = 0; i < L; i++)
+		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			c[i][j] = _mm512_add_ps(_mm512_loadu_ps(p + i * ld + j * 16), c[i][j]);
 }
 
 CHAIN_INLINE void CHAIN_NAME(plus_zero)(const int L, __m512 c[LINES][4])
 {
+	TILE_UNROLL
 	for (int i = 0; i < L; i++)
+		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			c[i][j] = _mm512_add_ps(c[i][j], _mm512_setzero_ps());
 }
 
-/* Whole lines of 64, in registers; false: not these. The instruction that rounds to bf16 takes a subnormal sum as zero. */
-CHAIN_INLINE bool CHAIN_NAME(store)(const int L, const tt_chain *g, int64_t m, __m512 c[LINES][4])
+/* Whole lines of 64, in registers. The instruction that rounds to bf16 takes a subnormal sum as zero: then rounding is left. */
+CHAIN_INLINE end CHAIN_NAME(store)(const int L, const tt_chain *g, int64_t m, __m512 c[LINES][4])
 {
 	if (g->features != 64 || (g->y_bf16 && !CHAIN_DOT))
-		return false;
+		return END_LEFT;
 	if (g->plus)
 		CHAIN_NAME(plus_zero)(L, c);
 	if (g->bias)
@@ -68,34 +83,36 @@ CHAIN_INLINE bool CHAIN_NAME(store)(const int L, const tt_chain *g, int64_t m, _
 	char *y = (char *)g->y + m * g->ldy;
 #if CHAIN_DOT
 	if (g->y_bf16) {
-		unsigned subnormal = 0;
+		if (g->nsteps > 1 || g->depth || g->bias || g->state) { /* one chain flushes its sums itself */
+			unsigned subnormal = 0;
+			TILE_UNROLL
+			for (int i = 0; i < L; i++)
+				TILE_UNROLL
+				for (int j = 0; j < 4; j++)
+					subnormal |= _mm512_fpclass_ps_mask(c[i][j], 0x20);
+			if (__builtin_expect(subnormal != 0, 0))
+				return END_ROUND;
+		}
+		TILE_UNROLL
 		for (int i = 0; i < L; i++)
-			for (int j = 0; j < 4; j++)
-				subnormal |= _mm512_fpclass_ps_mask(c[i][j], 0x20);
-		for (int i = 0; i < L; i++)
+			TILE_UNROLL
 			for (int j = 0; j < 4; j += 2)
 				_mm512_storeu_si512(y + i * g->ldy + j * 32, (__m512i)_mm512_cvtne2ps_pbh(c[i][j + 1], c[i][j]));
-		if (__builtin_expect(subnormal != 0, 0))
-			for (int i = 0; i < L; i++) {
-				float v[64];
-				for (int j = 0; j < 4; j++)
-					_mm512_storeu_ps(v + 16 * j, c[i][j]);
-				for (int j = 0; j < 64; j++)
-					((tt_bf16 *)(y + i * g->ldy))[j] = tt_f32_to_bf16(v[j]);
-			}
-		return true;
+		return END_DONE;
 	}
 #endif
+	TILE_UNROLL
 	for (int i = 0; i < L; i++)
+		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			_mm512_storeu_ps(y + i * g->ldy + j * 64, c[i][j]);
-	return true;
+	return END_DONE;
 }
 
 /* Lines [m, m+L). Nothing of the job is written within a run of tiles: an address that comes out of a store waits for the multipliers. */
 CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const tt_chain *g, const char *x, int64_t m)
 {
-	const tt_chain_step *s = g->step, *end = s + g->nsteps;
+	const tt_chain_step *s = g->step, *stop = s + g->nsteps;
 	const int64_t ldx = along ? g->ldx : 0;
 	float *p = g->part + m / LINES * g->part_step + g->depth * TILE;
 	const char *w = g->w;
@@ -103,11 +120,15 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const tt_chain
 	for (;; s++, p += TILE) {
 		if (s->goes_on) {
 			p -= TILE;
+			TILE_UNROLL
 			for (int i = 0; i < L; i++)
+				TILE_UNROLL
 				for (int j = 0; j < 4; j++)
 					c[i][j] = _mm512_load_ps(p + i * 64 + j * 16);
 		} else {
+			TILE_UNROLL
 			for (int i = 0; i < L; i++)
+				TILE_UNROLL
 				for (int j = 0; j < 4; j++)
 					c[i][j] = _mm512_setzero_ps();
 		}
@@ -116,15 +137,16 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const tt_chain
 			p -= TILE;
 			CHAIN_NAME(add)(L, c, p, 64);
 		}
-		if (s + 1 == end)
+		if (s + 1 == stop)
 			break;
 		CHAIN_NAME(push)(L, c, p);
 	}
-	if (!g->open && CHAIN_NAME(store)(L, g, m, c))
+	end left = g->open ? END_DONE : CHAIN_NAME(store)(L, g, m, c);
+	if (left == END_DONE && !g->open)
 		return;
 	CHAIN_NAME(push)(L, c, p);
-	if (!g->open)
-		finish(g, m, L, p);
+	if (left != END_DONE)
+		finish(g, m, L, p, left);
 }
 
 /* The compiler keeps the sums in registers only where the loop over tiles is not around them. */
@@ -153,4 +175,5 @@ void CHAIN_NAME(tt_chain)(const tt_chain *g, const void *x, int64_t lines)
 }
 
 #undef CHAIN_INLINE
+#undef TILE_UNROLL
 #endif
