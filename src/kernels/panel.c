@@ -186,6 +186,47 @@ DEFINE_TURN(tt_lines_turn_f32, float, float, transpose8_f32, SAME, 16, false, 0)
 DEFINE_TURN(tt_lines_turn_bf16, tt_bf16, tt_bf16, transpose8_bf16, SAME, 32, true, 0)
 DEFINE_TURN(tt_lines_turn_widen, tt_bf16, float, transpose8_widened, tt_bf16_to_f32, 32, true, 1)
 
+/* Eight columns are stored where six are wanted: the next line's come over the last two. Not where eight are not there. Eight lines at a
+ * time, so that stores go to a few cache lines in turn and not to one of every six columns. */
+WIDER void tt_lines_six_f32(const float *dy, int64_t lds, int64_t n, int64_t no, int64_t run, float *restrict to)
+{
+	enum { TURN = 8 };
+	for (int64_t t = 0; t < n; t += TURN, dy += TURN * lds) {
+		int64_t lines = n - t < TURN ? n - t : TURN, o = 0;
+		float *d = to + 6 * t;
+		for (; o + 8 <= no; o += 6, d += run)
+			for (int64_t i = 0; i < lines; i++)
+				_mm256_storeu_ps(d + 6 * i, _mm256_loadu_ps(dy + i * lds + o));
+		for (; o < no; o += 6, d += run)
+			for (int64_t i = 0; i < lines; i++)
+				memcpy(d + 6 * i, dy + i * lds + o, (size_t)(no - o < 6 ? no - o : 6) * sizeof *d);
+	}
+}
+
+WIDER void tt_lines_six_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t run, tt_bf16 *restrict to)
+{
+	enum { TURN = 16 };
+	for (int64_t t = 0; t < n; t += TURN, dy += TURN * lds) {
+		int64_t lines = n - t < TURN ? n - t : TURN, o = 0;
+		tt_bf16 *d = to + 6 * t;
+		for (; o < no; o += 6, d += 2 * run)
+			for (int64_t i = 0; i < lines; i += 2) {
+				const tt_bf16 *a = dy + i * lds + o, *b = i + 1 < lines ? a + lds : NULL;
+				tt_bf16 *e = d + 6 * i;
+				if (b && o + 8 <= no) {
+					__m128i u = _mm_loadu_si128((const __m128i *)a), v = _mm_loadu_si128((const __m128i *)b);
+					_mm_storeu_si128((__m128i *)e, _mm_unpacklo_epi16(u, v));
+					_mm_storeu_si128((__m128i *)(e + 8), _mm_unpackhi_epi16(u, v));
+					continue;
+				}
+				for (int64_t j = 0; j < 6 && o + j < no; j++) {
+					e[2 * j] = a[j];
+					e[2 * j + 1] = b ? b[j] : 0;
+				}
+			}
+	}
+}
+
 WIDER void tt_widen_along(const tt_bf16 *restrict from, int64_t n, float *restrict to)
 {
 	for (int64_t i = 0; i < n; i++) {

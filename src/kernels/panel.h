@@ -24,6 +24,13 @@ void tt_lines_turn_f32(const float *dy, int64_t lds, int64_t n, int64_t no, int6
 void tt_lines_turn_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, tt_bf16 *to);
 void tt_lines_turn_widen(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t ld, float *to);
 
+/* ---- columns in sixes: dy[n][no], lines `lds` apart, to [no/6][n][6], `run` words apart ----------------------------------- */
+
+/* Words are floats or pairs of lines. At least 6 n + 2 words from one six to the next and after the last; what is not asked for is not
+ * written, or is with anything. */
+void tt_lines_six_f32(const float *dy, int64_t lds, int64_t n, int64_t no, int64_t run, float *to);
+void tt_lines_six_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t run, tt_bf16 *to);
+
 /* ---- bf16 widened as it lies --------------------------------------------------------------------------------------------- */
 
 /* n pairs of bf16, each as two floats: the odd one, then the even one. */

@@ -60,7 +60,6 @@ FORWARD_AT(AVX512, true, avx512_plain)
 FORWARD_AT(AVX512_BF16, false, avx512_bf16)
 WEIGHTS_AT(AVX2, avx2)
 WEIGHTS_AT(AVX512, avx512)
-WEIGHTS_AT(AVX512_BF16, avx512_bf16)
 
 #define FORWARD(dt, accepts, format, isa, at)                                                                          \
 	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
@@ -69,22 +68,25 @@ WEIGHTS_AT(AVX512_BF16, avx512_bf16)
 #define TAILS(dt, isa, at)                                                                                             \
 	{"linear_silu_mul", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
 	{"linear_rope", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}
+#define WEIGHTS_ON(name, isa, accepts, scratch, plan, run)                                                             \
+	{"linear_dw", name, isa, accepts, NULL, scratch, plan, run}, {"linear_dw_acc", name, isa, accepts, NULL, scratch, plan, run}
 #define WEIGHTS(dt, isa, at)                                                                                           \
-	{"linear_dw", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, tt_xsmm_weights_run}, \
-	{"linear_dw_acc", "xsmm-" #dt "-" #at, isa, weights_accepts_##dt, NULL, weights_scratch_##at, weights_plan_##at, tt_xsmm_weights_run}
+	WEIGHTS_ON("xsmm-" #dt "-" #at, isa, weights_accepts_##dt, weights_scratch_##at, weights_plan_##at, tt_xsmm_weights_run)
+#define WEIGHTS_OWN(dt, isa, at)                                                                                       \
+	WEIGHTS_ON("xsmm-" #dt "-" #at, isa, weights_accepts_##dt, tt_chain_weights_scratch, tt_chain_weights_plan, tt_chain_weights_run)
 /* In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
  * one that asked. No tails on plain weights: panels come first there, and lines have left the cache when a task ends. */
 #define F32(isa, at)                                                                                                   \
 	FORWARD(f32, many, NULL, isa, at##_plain), FORWARD(f32, f32, tt_xsmm_forward_format, isa, at),                 \
-	FORWARD(f32, f32, NULL, isa, at##_plain), TAILS(f32, isa, at), WEIGHTS(f32, isa, at)
-#define BF16(isa, at) FORWARD(bf16, bf16, tt_xsmm_forward_format, isa, at), TAILS(bf16, isa, at), WEIGHTS(bf16, isa, at)
+	FORWARD(f32, f32, NULL, isa, at##_plain), TAILS(f32, isa, at)
+#define BF16(isa, at) FORWARD(bf16, bf16, tt_xsmm_forward_format, isa, at), TAILS(bf16, isa, at)
 
 const tt_override tt_overrides_xsmm[] = {
-	BF16(TT_ISA_AVX512_BF16, avx512_bf16),
-	BF16(TT_ISA_AVX512, avx512),
-	F32(TT_ISA_AVX512, avx512),
-	BF16(TT_ISA_AVX2, avx2),
-	F32(TT_ISA_AVX2, avx2),
+	BF16(TT_ISA_AVX512_BF16, avx512_bf16), WEIGHTS_OWN(bf16, TT_ISA_AVX512_BF16, avx512_bf16),
+	BF16(TT_ISA_AVX512, avx512), WEIGHTS(bf16, TT_ISA_AVX512, avx512),
+	F32(TT_ISA_AVX512, avx512), WEIGHTS_OWN(f32, TT_ISA_AVX512, avx512),
+	BF16(TT_ISA_AVX2, avx2), WEIGHTS(bf16, TT_ISA_AVX2, avx2),
+	F32(TT_ISA_AVX2, avx2), WEIGHTS(f32, TT_ISA_AVX2, avx2),
 	{0},
 };
 

@@ -82,6 +82,10 @@ bool tt_xsmm_weights_accepts(const tt_kernel_case *c, tt_dtype dt);
 size_t tt_xsmm_weights_scratch(const tt_kernel_case *c, level at);
 tt_status tt_xsmm_weights_plan(const tt_kernel_case *c, tt_arena *a, level at, const void **out) TT_CHECKED;
 void tt_xsmm_weights_run(const tt_call *c);
+/* The same on AVX-512 where operands are not widened (chain_weights.c). */
+size_t tt_chain_weights_scratch(const tt_kernel_case *c);
+tt_status tt_chain_weights_plan(const tt_kernel_case *c, tt_arena *a, const void **out) TT_CHECKED;
+void tt_chain_weights_run(const tt_call *c);
 
 #endif
 #endif

@@ -1,0 +1,165 @@
+/* chain_weights.c: linear_dw, linear_dw_acc on tiles of chain.h: dW[o,k] = dY^T[o,T] X[T,k], (+ state).
+ *
+ * The contraction runs over tokens. Of X a task packs panels of 64 columns; of dY, six columns at a time, [T][6]: what a tile broadcasts for one
+ * token lies side by side, so a column is moved and not turned (a third of the time of a transpose). A task has its own copies: to share them
+ * behind a barrier was slower.
+ *
+ * Up to CHUNK words of tokens a tile is made in one go and stored, or added to the accumulator, from registers. Beyond, its sum stays open in
+ * the task's scratch from chunk to chunk, since the chain of linear_dw_acc is from zero.
+ */
+#include "kernels/chain.h"
+#include "kernels/panel.h"
+#include "kernels/xsmm_tile.h"
+
+#ifndef TT_NO_X86
+
+enum {
+	CHUNK = 2048,        /* words: 512 KiB of a panel */
+	PANELS = 1 << 14,    /* most words of a task's panels: 4 MiB */
+	COLUMNS = 384 << 10, /* most words of columns of dY at a time: 1.5 MiB */
+	OPEN = 1536,         /* most lines of a task whose sums stay open */
+};
+
+typedef struct weights {
+	int64_t o, k, panels;
+	bool bf16, adds;
+	int64_t pair, chunk; /* tokens of a word; words of a full chunk */
+	int64_t run;         /* words between six columns and the next, [chunk][6] each */
+	int64_t group;       /* most panels of a task */
+	int64_t dy;          /* most lines of dW between two packings of dY, a multiple of 6 */
+	int64_t most;        /* most lines of dW of a task */
+	int threads;
+	int64_t lane_bytes;
+} weights;
+
+typedef struct weights_job {
+	const weights *f;
+	const uint8_t *x, *dy;
+	float *dw;
+	const float *state; /* what the sums are added to; NULL: they are stored */
+	uint8_t *scratch;
+	int64_t tokens;
+	int64_t groups, parts; /* of panels; of lines of dW, in sixes */
+} weights_job;
+
+static bool adds(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dw_acc"); }
+
+/* Sizes that both `scratch` and `plan` need. */
+static weights weights_of(const tt_kernel_case *c)
+{
+	const tt_value *const *in = c->in + adds(c);
+	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .bf16 = in[0]->dtype == TT_BF16, .adds = adds(c), .threads = TT_MAX(c->threads, 1)};
+	f.pair = f.bf16 ? 2 : 1;
+	f.panels = tt_ceil_div(f.k, WIDE);
+	int64_t words = TT_MAX(tt_ceil_div(in[0]->dim[0].n, f.pair), (int64_t)1);
+	f.chunk = tt_ceil_div(words, tt_ceil_div(words, CHUNK));
+	/* Off the multiples of 4 KiB, where all runs would meet in one set of the first cache; two words are written past a run's end. */
+	f.run = tt_round_up(LINES * f.chunk + 2, 16) + 16;
+	f.group = TT_MIN(f.panels, TT_MAX(PANELS / f.chunk, (int64_t)1));
+	int64_t lines = tt_round_up(f.o, LINES);
+	f.dy = TT_MIN(lines, TT_MAX(COLUMNS / f.chunk / LINES * LINES, (int64_t)LINES));
+	f.most = words > f.chunk ? TT_MIN(lines, (int64_t)OPEN) : lines;
+	int64_t open = words > f.chunk ? f.group * f.most * WIDE : TT_CHAIN_TILE;
+	f.lane_bytes = tt_round_up((f.group * f.chunk * WIDE + f.dy / LINES * f.run + open) * 4, 64);
+	return f;
+}
+
+size_t tt_chain_weights_scratch(const tt_kernel_case *c)
+{
+	weights f = weights_of(c);
+	return (size_t)(f.lane_bytes * f.threads);
+}
+
+tt_status tt_chain_weights_plan(const tt_kernel_case *c, tt_arena *a, const void **out)
+{
+	weights *f = TT_NEW(a, weights);
+	*f = weights_of(c);
+	*out = f;
+	return TT_OK;
+}
+
+static void weights_task(void *ctx, int64_t task, int lane)
+{
+	const weights_job *g = ctx;
+	const weights *f = g->f;
+	int64_t sixes = tt_ceil_div(f->o, LINES), part = task % g->parts, group = task / g->parts;
+	int64_t p0 = tt_deal(f->panels, group, g->groups), p1 = tt_deal(f->panels, group + 1, g->groups);
+	int64_t o0 = tt_deal(sixes, part, g->parts) * LINES, o1 = TT_MIN(f->o, tt_deal(sixes, part + 1, g->parts) * LINES);
+	int64_t chunk = f->chunk * f->pair, esize = f->bf16 ? 2 : 4;
+	float *xp = (float *)(void *)(g->scratch + lane * f->lane_bytes), *six = xp + f->group * f->chunk * WIDE;
+	float *open = six + f->dy / LINES * f->run;
+	TT_ASSERT(p1 - p0 <= f->group && o1 - o0 <= f->most, "a task of %lld panels, %lld lines", (long long)(p1 - p0), (long long)(o1 - o0));
+	bool many = g->tokens > chunk;
+	for (int64_t t0 = 0; t0 < g->tokens; t0 += chunk) {
+		int64_t n = TT_MIN(chunk, g->tokens - t0), words = tt_ceil_div(n, f->pair);
+		tt_chain_step step = {.n = words, .goes_on = t0 > 0};
+		tt_chain c = {.step = &step, .nsteps = 1, .ldx = f->run * 4, .across = true, .part_step = many ? TT_CHAIN_TILE : 0, .depth = t0 > 0,
+			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4};
+		for (int64_t p = p0; p < p1; p++) {
+			const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
+			float *to = xp + (p - p0) * f->chunk * WIDE;
+			int64_t nf = TT_MIN(WIDE, f->k - p * WIDE);
+			if (f->bf16)
+				tt_panel_pair((const tt_bf16 *)(const void *)x, f->k, nf, n, (tt_bf16 *)to);
+			else
+				tt_panel_copy((const float *)(const void *)x, f->k, nf, n, to);
+		}
+		for (int64_t o = o0; o < o1; o += f->dy) {
+			int64_t no = TT_MIN(f->dy, o1 - o);
+			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
+			if (f->bf16)
+				tt_lines_six_bf16((const tt_bf16 *)(const void *)dy, f->o, n, no, f->run, (tt_bf16 *)six);
+			else
+				tt_lines_six_f32((const float *)(const void *)dy, f->o, n, no, f->run, six);
+			for (int64_t p = p0; p < p1; p++) {
+				int64_t at = o * f->k + p * WIDE;
+				c.w = xp + (p - p0) * f->chunk * WIDE;
+				c.part = open + (many ? ((p - p0) * f->most + o - o0) * WIDE : 0);
+				c.state = g->state ? g->state + at : NULL;
+				c.y = g->dw + at;
+				c.features = TT_MIN(WIDE, f->k - p * WIDE);
+				(f->bf16 ? tt_chain_bf16 : tt_chain_f32)(&c, six, no);
+			}
+		}
+	}
+}
+
+/* Every task packs its panels and its columns anew, so cuts cost; uneven cuts leave threads idle. In the time of a tile, a panel takes about
+ * half of one, six columns a tenth. */
+static void deal_weights(weights_job *g, int threads)
+{
+	const weights *f = g->f;
+	int64_t sixes = tt_ceil_div(f->o, LINES), least = tt_ceil_div(f->panels, f->group), parts = tt_ceil_div(f->o, f->most);
+	int64_t best = INT64_MAX;
+	for (int64_t i = least; i < least + 2 * threads && i <= f->panels; i++)
+		for (int64_t j = parts; j < parts + 2 * threads && j <= sixes; j++) {
+			int64_t p = tt_ceil_div(f->panels, i), l = tt_ceil_div(sixes, j), cost = tt_ceil_div(i * j, threads) * (10 * p * l + 5 * p + l);
+			if (cost >= best || l * LINES > f->most)
+				continue;
+			best = cost;
+			g->groups = i;
+			g->parts = j;
+		}
+}
+
+void tt_chain_weights_run(const tt_call *c)
+{
+	const weights *f = c->plan;
+	const tt_arg *dy = &c->in[f->adds], *x = dy + 1, *dw = &c->out[0];
+	int threads = tt_pool_threads(c->env->pool);
+	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
+	TT_ASSERT(dy->n[1] == f->o && dy->ld == f->o && x->n[1] == f->k && x->ld == f->k && dw->ld == f->k && dy->n[0] == x->n[0],
+		  "planned for o %lld, k %lld", (long long)f->o, (long long)f->k);
+	weights_job g = {.f = f, .x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
+	if (f->adds && !(c->env->first && ((const tt_attr_accumulate *)c->attr)->first))
+		g.state = c->in[0].p;
+	if (g.tokens == 0) {
+		for (int64_t i = 0; i < f->o * f->k; i++)
+			g.dw[i] = g.state ? g.state[i] + 0 : 0;
+		return;
+	}
+	deal_weights(&g, threads);
+	tt_pool_run(c->env->pool, g.groups * g.parts, weights_task, &g);
+}
+
+#endif
