@@ -17,6 +17,7 @@ static tt_run_options options(tt_test *t, int64_t heads, int64_t kv, bool tied, 
 	tt_run_options o = tiny_options(m, tiny_rows(t->arena, ROWS, CONTEXT, VOCAB, 3), CONTEXT, ROWS);
 	o.compute = compute;
 	o.loss_chunks = 3;
+	o.overlap = (tt_overlap){ .ahead = 1, .bucket_bytes = 25 << 20 };
 	return o;
 }
 

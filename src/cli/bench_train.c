@@ -142,7 +142,18 @@ static double peak_flops(tt_exec *e, tt_isa isa, tt_dtype dt)
 	return p.of[f].all;
 }
 
-static tt_status steps(tt_trainer *t, const tt_bench_preset *p, const tt_run_options *o, const tt_bench_options *b, json_t **out)
+/* What rank 0 waited for others, and what of exchanges nobody waited for, in a step. */
+static json_t *exchanges(const tt_step_report *r)
+{
+	json_t *all = json_array();
+	for (int i = 0; i < r->ncomm; i++)
+		json_array_append_new(all, json_pack("{s:s, s:I, s:I, s:f, s:f}", "axes", r->comm[i].axes, "calls", (json_int_t)r->comm[i].calls, "bytes",
+						     (json_int_t)r->comm[i].bytes, "exposed_s", round_to(r->comm[i].exposed, 6), "hidden_s",
+						     round_to(r->comm[i].hidden, 6)));
+	return all;
+}
+
+static tt_status steps(tt_trainer *t, const tt_bench_preset *p, const tt_run_options *o, const tt_bench_options *b, int ranks, json_t **out)
 {
 	double *seconds = calloc((size_t)b->steps, sizeof *seconds), first = 0;
 	TT_ASSERT(seconds, "out of memory");
@@ -166,7 +177,7 @@ static tt_status steps(tt_trainer *t, const tt_bench_preset *p, const tt_run_opt
 		struct rusage u;
 		getrusage(RUSAGE_SELF, &u); /* before the peak is measured */
 		double others = tt_bench_load_others(&from, &to), med = tt_bench_median(seconds, b->steps), tokens = (double)r.tokens;
-		double peak = peak_flops(tt_trainer_exec(t), o->exec.isa, o->compute);
+		double peak = peak_flops(tt_trainer_exec(t), o->exec.isa, o->compute) * TT_MIN(ranks, TT_MAX(tt_machine_threads() / TT_MAX(o->exec.threads, 1), 1));
 		/* The peer's count: 6 N + 6 L T D a token, N without the embedding. Ours, for mfu, counts products and attended pairs. */
 		double active = (double)(tt_trainer_params(t) - p->vocab * p->dim);
 		double theirs = tokens * (6 * active + 6 * (double)(p->layers * p->context * p->dim));
@@ -178,9 +189,39 @@ static tt_status steps(tt_trainer *t, const tt_bench_preset *p, const tt_run_opt
 				 "peak_gflops", round_to(peak / 1e9, 1), "peak_rss_mib", (json_int_t)(u.ru_maxrss / 1024), "first_step_s",
 				 round_to(first, 2), "loss_first", round_to(loss_first, 4), "loss_last", round_to(r.loss, 4), "others",
 				 round_to(others, 2), "noisy", others > tt_race_of(1).quiet);
+		if (ranks > 1) {
+			json_object_set_new(*out, "ranks", json_integer(ranks));
+			json_object_set_new(*out, "exchanges", exchanges(&r));
+		}
 	}
 	free(seconds);
 	return s;
+}
+
+typedef struct bench_ranks {
+	const tt_bench_preset *p;
+	const tt_run_options *run;
+	const tt_bench_options *o;
+	json_t **out;
+} bench_ranks;
+
+static tt_status bench_rank(tt_comm *c, void *ctx)
+{
+	const bench_ranks *x = ctx;
+	tt_run_options run = *x->run;
+	run.mesh.comm = c;
+	tt_trainer *t;
+	TT_TRY(tt_trainer_create(&run, &t));
+	tt_step_report r;
+	tt_status s = TT_OK;
+	if (tt_comm_rank(c) == 0)
+		s = steps(t, x->p, &run, x->o, tt_comm_size(c), x->out);
+	else
+		for (int64_t i = 0; i < x->o->steps + WARM_UP && s == TT_OK; i++)
+			s = tt_trainer_step(t, &r);
+	tt_trainer_destroy(t);
+	TT_TRY(s);
+	return TT_OK;
 }
 
 tt_status tt_bench_train(tt_arena *a, const tt_bench_options *o, json_t **out)
@@ -190,8 +231,16 @@ tt_status tt_bench_train(tt_arena *a, const tt_bench_options *o, json_t **out)
 	tt_trainer *t;
 	TT_TRY(tt_bench_preset_find(o->preset, &p));
 	TT_TRY(run_options(a, p, o, o->flags, o->nflags, &run));
+	int ranks = 1;
+	for (int i = 0; i < TT_RUN_AXES; i++)
+		ranks *= TT_MAX(run.mesh.size[i], 1);
+	if (ranks > 1) {
+		bench_ranks x = { p, &run, o, out };
+		tt_comm_options c = { .init_timeout_s = 300, .spin_us = ranks <= tt_machine_threads() ? 20 : 0, .delay_us = run.mesh.delay_us };
+		return tt_comm_threads(ranks, &c, bench_rank, &x);
+	}
 	TT_TRY(tt_trainer_create(&run, &t));
-	tt_status s = steps(t, p, &run, o, out);
+	tt_status s = steps(t, p, &run, o, 1, out);
 	tt_trainer_destroy(t);
 	TT_TRY(s);
 	return TT_OK;

@@ -308,6 +308,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 			tt_config_at(a, cfg, "training.dtype", "debug.numerics"));
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.exec.isa));
 	TT_TRY(tt_mesh_options(a, cfg, &o));
+	o.mesh.delay_us = cfg->comm.delay_us;
 	int ranks = (int)cfg->hardware.ranks;
 	o.exec.threads = cfg->hardware.threads ? (int)cfg->hardware.threads : TT_MAX(tt_machine_threads() / ranks, 1);
 	if (ranks > tt_machine_threads())

@@ -44,6 +44,7 @@ typedef struct tt_run_mesh {
 	bool sp;          /* sequence parallel beside tensor parallel */
 	tt_comm *comm;    /* this rank's; borrowed */
 	double timeout_s; /* of exchanges after the start; 0: for ever */
+	int64_t delay_us; /* for whoever makes the ranks (comm.delay_us) */
 	bool led;         /* rank 0's trainer leads: what is asked of it is done by all; the others are in tt_trainer_follow */
 } tt_run_mesh;
 
