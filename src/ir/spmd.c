@@ -93,6 +93,12 @@ static int letter_at(const tt_label *l, char c)
 	return -1;
 }
 
+/* Two values are sharded alike on this axis, but in another order of axes. */
+static bool other_order(const tt_typing *t, int i, int k)
+{
+	return t->tin[i].type == TT_S && t->tin[i].dim == t->tin[k].dim && t->tin[i].order != t->tin[k].order;
+}
+
 /* One operand is sharded along `c`: every operand with that letter must be sharded there, the others must be R. */
 static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 {
@@ -109,6 +115,8 @@ static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 		if (d >= 0) {
 			if (x.type != TT_S || x.dim != d)
 				return reject(t, i, "needs S(%d), as %s is sharded along '%c'", d, t->in[first]->name, c);
+			if (x.order != t->tin[first].order)
+				return reject(t, i, "needs its axes in the order of %s: they cut dim %c one within the other", t->in[first]->name, c);
 		} else if (x.type != TT_R) {
 			return reject(t, i, "needs R, as it meets %s sharded along '%c'", t->in[first]->name, c);
 		}
@@ -144,7 +152,7 @@ bool tt_spmd_by_labels(const tt_typing *t)
 		if (lab->any) { /* elementwise over any dims: all sharded alike */
 			for (int i = 0; i < t->nin; i++)
 				if (t->in[i] && tt_label_in(&l, i)->any && !tt_axis_type_eq(t->tin[i], t->tin[at[TT_S]]))
-					return reject(t, i, "needs S(%d) like %s", t->tin[at[TT_S]].dim, t->in[at[TT_S]]->name);
+					return reject(t, i, other_order(t, i, at[TT_S]) ? "needs its axes in the order of S(%d) of %s" : "needs S(%d) like %s", t->tin[at[TT_S]].dim, t->in[at[TT_S]]->name);
 				else if (t->in[i] && !tt_label_in(&l, i)->any && t->tin[i].type != TT_R)
 					return reject(t, i, "needs R, as it meets %s in pieces", t->in[at[TT_S]]->name);
 			for (int i = 0; i < t->nout; i++) {

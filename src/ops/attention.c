@@ -164,6 +164,18 @@ static bool shares_kv_head(const tt_typing *t)
 	return heads == 1 && a->group % t->axis->size == 0;
 }
 
+/* Ranks along all axes that cut K/V by heads; a rank without one has nothing that its q heads could meet. */
+static int64_t kv_cuts(const tt_typing *t)
+{
+	int64_t ranks = 1;
+	for (int i = 0; i < t->g->mesh.naxes; i++) {
+		tt_axis_type k = t->in[1]->layout.ax[i];
+		if (k.type == TT_S && k.dim == 1)
+			ranks *= t->g->mesh.ax[i].size;
+	}
+	return ranks;
+}
+
 /* q heads of a kv head, as many as this rank has. */
 static void attention_local(void *attr, tt_arena *arena, const tt_piece *const *in, const tt_piece *const *out)
 {
@@ -183,6 +195,9 @@ static bool attention_typing(const tt_typing *t, bool backward)
 	for (int i = 0; i < nfloat; i++)
 		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
+	int64_t kv_heads = t->in[1]->dim[1].n / ((const tt_attr_attention *)t->attr)->head_dim;
+	if (t->tin[1].type == TT_S && t->tin[1].dim == 1 && kv_cuts(t) > kv_heads)
+		return tt_typing_reject(t, 1, "needs R here: %lld kv heads are fewer than the %lld ranks that cut them", (long long)kv_heads, (long long)kv_cuts(t));
 	bool tokens_split = q.type == TT_S && q.dim == 0;
 	for (int i = 0; i < t->nin; i++) {
 		bool kv = i == 1 || i == 2;
@@ -201,7 +216,7 @@ static bool attention_typing(const tt_typing *t, bool backward)
 		if (!tt_axis_type_eq(t->tin[i], want)) {
 			tt_buf b = { 0 };
 			tt_axis_type_print(want, &b);
-			tt_typing_reject(t, i, "needs %s where q is %s%s", b.s, tokens_split ? "sharded by tokens" : q.type == TT_S ? "sharded by heads" : "of one type",
+			tt_typing_reject(t, i, want.type == TT_S && t->tin[i].type == TT_S && t->tin[i].dim == want.dim ? "needs %s with its axes in the order of q's, where q is %s%s" : "needs %s where q is %s%s", b.s, tokens_split ? "sharded by tokens" : q.type == TT_S ? "sharded by heads" : "of one type",
 					 kv && tokens_split ? " and its sequences are cut (gather K/V)" : kv && q.type == TT_S ? ", or R where its ranks share one kv head" : "");
 			tt_buf_fini(&b);
 			return false;
