@@ -329,9 +329,47 @@ static void case_degrees(tt_test *t)
 	}
 }
 
+/* ---- the table as text -------------------------------------------------------------------------------------------------------------------------- */
+
+static void case_printed(tt_test *t)
+{
+	const char *text = BASE "context_parallel_degree = 1\n" ROW "place = \"store\"\nvalue = \"*.down_proj.weight\"\naxis = \"dp_shard\"\ntype = \"S(1)\"\n" ROW
+			   "place = \"make\"\nvalue = \"*.self_attn.q\"\naxis = \"cp\"\ntype = \"R\"\n";
+	static const char *const lines[] = {
+		"mesh: dp_shard 2, tp 2, sequence parallel\n",
+		"   1  store \"*.down_proj.weight\" on dp_shard as S(1) (c.toml:13:15)\n        2: *.mlp.down_proj.weight\n",
+		"   2  make \"*.self_attn.q\" on cp as R (c.toml:18:15)\n        no effect: cp has one rank\n",
+		"param \"*\" on fsdp as S(0)\n",
+		"\nparameters, states and inputs, as they are stored\n",
+		"  *.mlp.down_proj.weight x2                    dp_shard=S(1) tp=S(1) ",
+		"  *.mlp.gate_proj.weight x2                    dp_shard=S(0) tp=S(0) ",
+		"D 256 x ffn 768\n",
+		"  model.norm.weight                            dp_shard=S(0) tp=R ",
+		"\nvalues, as they are made\n",
+		"  model.layers.N.y x2                          dp_shard=S(0) tp=S(0) ",
+		"tokens x D 256\n",
+		"\nconversions\n",
+		"  *.mlp.down_proj.acc x2                       tp           P to S(0)    reduce-scatter; backward all-gather, for *.mlp.down_proj.y\n",
+		"  *.input_layernorm.y x2                       tp           S(0) to R    all-gather; backward reduce-scatter, for *.self_attn.q_proj.y, *.self_attn.k_proj.y, *.self_attn.v_proj.y\n",
+		"  *.self_attn.q_proj.weight x2                 dp_shard     S(0) to R    all-gather; backward reduce-scatter, for *.self_attn.q_proj.y\n",
+	};
+	tt_config *cfg;
+	tt_run_options o;
+	tt_buf b = { 0 };
+	if (TT_CHECK_OK(t, options(t, text, 0, NULL, &cfg, &o)) && TT_CHECK_OK(t, tt_run_layouts_print(t->arena, &o, &b)))
+		for (int i = 0; i < TT_COUNT(lines); i++)
+			TT_CHECK_MSG(t, strstr(b.s, lines[i]), "no \"%s\" in\n%s", lines[i], b.s);
+	tt_buf_fini(&b);
+	/* one rank: the rows alone */
+	if (TT_CHECK_OK(t, options(t, "[data]\nsource = \"synthetic\"\n", 0, NULL, &cfg, &o)) && TT_CHECK_OK(t, tt_run_layouts_print(t->arena, &o, &b)))
+		TT_CHECK(t, strstr(b.s, "0 of the config") && strstr(b.s, "mesh: one rank") && !strstr(b.s, "conversions"));
+	tt_buf_fini(&b);
+}
+
 const tt_case tt_suite_layouts[] = {
 	{ "mistakes", case_mistakes, TT_TIER_QUICK },
 	{ "rows", case_rows, TT_TIER_QUICK },
+	{ "printed", case_printed, TT_TIER_QUICK },
 	{ "degrees", case_degrees, TT_TIER_QUICK },
 	{ "own_rows_run", case_own_rows_run, TT_TIER_QUICK },
 	{ 0 },

@@ -14,6 +14,11 @@ typedef struct tt_origin {
 
 /* tt_pass_partition; `origin` lives as long as the graph. *far: the share of the model's nodes that were typed, whatever comes of it. */
 tt_status tt_partition(tt_origin *origin, tt_explain_fn *explain, tt_arena *a, tt_graph **out, double *far) TT_CHECKED;
+/* Whether a row speaks of value v of a model's graph, whatever the mesh, and, of place USE, whether anybody takes it whom the row means. */
+bool tt_row_speaks_of(const tt_layout_row *r, const tt_graph *g, tt_v v);
+bool tt_row_used(const tt_layout_row *r, const tt_graph *g, tt_v v);
+/* Why row i changes nothing on this mesh; NULL: it may. */
+const char *tt_row_idle(tt_arena *a, const tt_plan *plan, int i);
 tt_explain_fn tt_plan_explain; /* ctx: a tt_origin */
 
 #endif

@@ -1,5 +1,5 @@
 /* layouts.c: the rows of a plan: which one speaks for a value, their words, and whether a config's own rows say anything. */
-#include "pass/pass.h"
+#include "pass/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,7 +152,7 @@ const char *tt_layout_pattern(tt_arena *a, const char *value)
 /* ---- a config's rows against a model ------------------------------------------------------------------------------------------------------ */
 
 /* Whether the row speaks of this value, whatever the mesh. `taken`: by whom; NULL: nobody in particular. */
-static bool speaks_of(const tt_layout_row *r, const tt_graph *g, tt_v v)
+bool tt_row_speaks_of(const tt_layout_row *r, const tt_graph *g, tt_v v)
 {
 	const tt_value *x = &g->values[v];
 	char room[320];
@@ -173,6 +173,14 @@ static bool used_by(const tt_layout_row *r, const tt_graph *g, const tt_node *n,
 	return false;
 }
 
+bool tt_row_used(const tt_layout_row *r, const tt_graph *g, tt_v v)
+{
+	bool used = r->place != TT_PLACE_USE;
+	for (int64_t i = 0; i < g->nnodes && !used; i++)
+		used = used_by(r, g, &g->nodes[i], v);
+	return used;
+}
+
 typedef struct found {
 	int64_t values, used; /* that the pattern matches; of them, taken by whom the row says */
 	tt_v first;
@@ -185,11 +193,9 @@ static found look_for(const tt_layout_row *r, const tt_graph *const *graphs, int
 	for (int k = 0; k < n; k++) {
 		const tt_graph *g = graphs[k];
 		for (tt_v v = 1; v < g->nvalues; v++) {
-			if (!speaks_of(r, g, v))
+			if (!tt_row_speaks_of(r, g, v))
 				continue;
-			bool used = r->place != TT_PLACE_USE;
-			for (int64_t i = 0; i < g->nnodes && !used; i++)
-				used = used_by(r, g, &g->nodes[i], v);
+			bool used = tt_row_used(r, g, v);
 			if (!f.first) {
 				f.first = v;
 				f.graph = g;
@@ -229,7 +235,7 @@ static const char *near_names(tt_arena *a, const tt_layout_row *r, const tt_grap
 	any.value = "*";
 	for (int k = 0; k < n; k++)
 		for (tt_v v = 1; v < graphs[k]->nvalues; v++) {
-			if (!speaks_of(&any, graphs[k], v))
+			if (!tt_row_speaks_of(&any, graphs[k], v))
 				continue;
 			const char *name = tt_layout_pattern(a, graphs[k]->values[v].name);
 			int64_t d = distance(r->value, name);
@@ -262,7 +268,7 @@ static const char *takers(tt_arena *a, const tt_layout_row *r, const tt_graph *c
 		for (int64_t i = 0; i < graphs[k]->nnodes && b.n < 160; i++) {
 			const tt_node *x = &graphs[k]->nodes[i];
 			for (int j = 0; j < x->nin; j++) {
-				if (!x->in[j] || !speaks_of(&any, graphs[k], x->in[j]))
+				if (!x->in[j] || !tt_row_speaks_of(&any, graphs[k], x->in[j]))
 					continue;
 				const char *name = tt_arena_printf(a, "%s, which makes \"%s\"", x->op->name, tt_layout_pattern(a, graphs[k]->values[x->out[0]].name));
 				if (!b.s || !strstr(b.s, name))
@@ -284,7 +290,7 @@ static const char *row_line(tt_arena *a, const tt_layout_row *r)
 }
 
 /* Why the row changes nothing on this mesh; NULL: it does. */
-static const char *idle(tt_arena *a, const tt_plan *plan, int row, const found *f)
+const char *tt_row_idle(tt_arena *a, const tt_plan *plan, int row)
 {
 	const tt_layout_row *r = tt_plan_row(plan, row);
 	if (!applies(r, plan))
@@ -302,7 +308,6 @@ static const char *idle(tt_arena *a, const tt_plan *plan, int row, const found *
 		if (covers)
 			return tt_arena_printf(a, "%s has said it before: %s", tt_plan_where(a, plan, i), row_line(a, e));
 	}
-	(void)f;
 	return NULL;
 }
 
@@ -328,7 +333,7 @@ tt_status tt_plan_check(tt_arena *a, const tt_plan *plan, const tt_graph *const 
 		if (r->type == TT_P && (r->place == TT_PLACE_STORE || r->place == TT_PLACE_PARAM) && x->dtype != TT_ACC && x->dtype != TT_I64)
 			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: %s is %s, and only sums and counts can be stored as terms (R, I or S(d) here; `use` with P counts a value once)",
 				where, row_line(a, r), x->name, tt_dtype_name(x->dtype));
-		const char *why = idle(a, plan, i, &f);
+		const char *why = tt_row_idle(a, plan, i);
 		if (why)
 			w[n++] = tt_arena_printf(a, "%s: parallelism.layouts: %s: has no effect: %s", where, row_line(a, r), why);
 	}

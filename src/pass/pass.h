@@ -68,9 +68,9 @@ void tt_layout_row_c(const tt_layout_row *r, tt_buf *b);    /* as a model's tabl
 /* Rows of the config against the graphs that will be partitioned (train, eval): TT_ERR_USAGE where one matches no value, with the nearest names, or
  * cannot be what it says. *warnings: rows without effect here, in `a`. */
 tt_status tt_plan_check(tt_arena *a, const tt_plan *plan, const tt_graph *const *graphs, int ngraphs, const char *const **warnings, int *nwarnings) TT_CHECKED;
-/* The table: every row, where it is from, what it matches in the model's graph, and, with the typed graph (NULL: none), each value's layout and the
+/* show.c: the table: every row, where it is from, what it matches in the model's graph, and, with the typed graph (NULL: none), each value's layout and the
  * conversions, layers that are alike written once. */
-tt_status tt_plan_layouts_print(const tt_plan *plan, const tt_graph *model, const tt_graph *typed, tt_buf *b) TT_CHECKED;
+void tt_plan_layouts_print(const tt_plan *plan, const tt_graph *model, const tt_graph *typed, tt_buf *b);
 
 /* The typed graph: a graph of global shapes on `plan->mesh`, where values lie as the rows say, with the conversions they ask for and no others.
  * The same on every rank. */

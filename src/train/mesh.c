@@ -188,3 +188,17 @@ tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *o)
 	}
 	return TT_OK;
 }
+
+tt_status tt_run_layouts_print(tt_arena *a, const tt_run_options *o, tt_buf *b)
+{
+	tt_plan plan;
+	tt_builder *model;
+	tt_graph *typed;
+	tt_model_options m = { .compute = o->compute, .t_max = o->tokens_per_microbatch, .seqs_max = o->tokens_per_microbatch, .loss_chunks = o->loss_chunks,
+			       .context_length = o->data.context_length };
+	tt_run_plan(o, &plan);
+	TT_TRY(tt_llama_build(a, &o->model, &m, &model));
+	TT_TRY(tt_pass_partition(model->g, &plan, a, &typed));
+	tt_plan_layouts_print(&plan, model->g, typed, b);
+	return TT_OK;
+}

@@ -51,6 +51,8 @@ typedef struct tt_run_mesh {
 struct tt_run_options;
 /* The mesh and the table of layouts of a run. */
 void tt_run_plan(const struct tt_run_options *o, tt_plan *out);
+/* The run's table of layouts as text (pass.h, tt_plan_layouts_print): what `titan plan --layouts` says. */
+tt_status tt_run_layouts_print(tt_arena *a, const struct tt_run_options *o, tt_buf *b) TT_CHECKED;
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
 const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
 
