@@ -186,7 +186,7 @@ static void remove_folder(const char *path) { nftw(path, remove_one, 16, FTW_DEP
 /* This rank's piece against the same elements of the whole. *ratio: of all that differ, NaN if they do not agree on one. */
 static tt_status compare(const tt_trainer *t, const tt_slot *s, tt_exec *e, const float *want, tt_arena *a, bool *differs, double *ratio)
 {
-	tt_piece row = tt_trainer_piece(t, s->name, 0), col = s->ndim > 1 ? tt_trainer_piece(t, s->name, 1) : (tt_piece){ 0, 1, 1 };
+	tt_piece row = tt_trainer_piece(t, s->name, 0), col = s->ndim > 1 ? tt_trainer_piece(t, s->name, 1) : (tt_piece){ .n = 1, .whole = 1 };
 	float *x = TT_NEWN(a, float, s->count);
 	TT_TRY(tt_exec_read(e, s->name, 0, x, s->count));
 	*differs = false;

@@ -135,7 +135,7 @@ static tt_witness_place *places(const tt_trainer *t, const tt_graph *g, tt_arena
 			continue;
 		const tt_value *whole = &typed->values[at];
 		p[v] = (tt_witness_place){ .key = without_chunk(a, typed->values[unconverted(typed, at)].name), .typed = at, .open = is_open(typed, whole), .complete = complete,
-					   .tokens = whole->ndim > 0 && whole->dim[0].role == TT_TOKENS, .line = { 0, 1, 1 }, .column = { 0, 1, 1 } };
+					   .tokens = whole->ndim > 0 && whole->dim[0].role == TT_TOKENS, .line = { .n = 1, .whole = 1 }, .column = { .n = 1, .whole = 1 } };
 		if (whole->ndim > 0)
 			p[v].line = tt_value_piece(typed, whole, 0, tt_trainer_coord(t), -1);
 		if (whole->ndim > 1)
