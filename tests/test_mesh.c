@@ -193,6 +193,42 @@ static void nonfinite(tt_test *t)
 	}
 }
 
+/* Hashes of a mesh's states are those of one rank: its shards' add. */
+static void hashes(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = { { .size = { 2, 2, 1, 1 } }, { .size = { 1, 1, 2, 2 }, .sp = true }, { .size = { 1, 1, 1, 4 } } };
+	tt_run_options one = options(t, 4, 2, false, TT_F32);
+	one.exec.numerics = TT_EXACT;
+	one.record = (tt_hashes_options){ .folder = tt_test_path(t, "one"), .state = true };
+	tt_trainer *tr;
+	tt_step_report r;
+	if (!TT_CHECK_OK(t, tt_trainer_create(&one, &tr)) || !TT_CHECK_OK(t, tt_trainer_step(tr, &r)))
+		return;
+	tt_trainer_destroy(tr);
+	tt_hashes_file want, got;
+	if (!TT_CHECK_OK(t, tt_hashes_read(t->arena, tt_test_path(t, "one/hashes.bin"), &want)))
+		return;
+	for (int i = 0; i < TT_COUNT(MESHES); i++) {
+		const char *folder = tt_arena_printf(t->arena, "m%d", i);
+		steps x = { .t = t, .o = one, .mesh = MESHES[i] };
+		x.o.record.folder = tt_test_path(t, folder);
+		if (!on_mesh(&x) || !TT_CHECK_OK(t, tt_hashes_read(t->arena, tt_test_path(t, tt_arena_printf(t->arena, "%s/hashes.bin", folder)), &got)))
+			return;
+		TT_CHECK(t, got.ncells == 2 && want.ncells == 2);
+		for (int64_t c = 0; c < 2; c++) {
+			const tt_hashes_cell *a = &want.cells[c], *b = &got.cells[c];
+			TT_CHECK(t, b->program->nvalues > 60 && a->head.step == b->head.step);
+			for (int64_t k = 0; k < b->program->nvalues; k++) {
+				const char *name = b->program->values[k].name;
+				int64_t at = tt_hashes_find(a->program, name);
+				TT_CHECK_MSG(t, at >= 0 && a->hash[at] == b->hash[k], "mesh %d, step %lld: %s", i, (long long)b->head.step, name);
+			}
+		}
+		tt_hashes_file_close(&got);
+	}
+	tt_hashes_file_close(&want);
+}
+
 /* ---- the proof can fail ------------------------------------------------------------------------------------------------------------------ */
 
 static void other_data(void *ctx, tt_run_options *o)
@@ -232,6 +268,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "fast", fast, TT_TIER_QUICK },
 	{ "norm_of_ones", norm_of_ones, TT_TIER_QUICK },
 	{ "nonfinite", nonfinite, TT_TIER_QUICK },
+	{ "hashes", hashes, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_CI },

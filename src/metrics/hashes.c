@@ -204,6 +204,12 @@ static tt_status start(tt_hashes *h, bool resumed)
 	return TT_OK;
 }
 
+bool tt_hashes_wants(const tt_hashes_options *o, int64_t step)
+{
+	int64_t first = TT_MAX(o->first, (int64_t)1), every = TT_MAX(o->every, (int64_t)1);
+	return !step || (step >= first && (!o->last || step <= o->last) && (step - first) % every == 0);
+}
+
 tt_status tt_hashes_begin_step(tt_hashes *h, int64_t step)
 {
 	if (!h->started)
@@ -211,7 +217,7 @@ tt_status tt_hashes_begin_step(tt_hashes *h, int64_t step)
 	if (step != h->step)
 		memset(h->runs, 0, sizeof h->runs);
 	h->step = step;
-	h->wanted = step >= h->o.first && (!h->o.last || step <= h->o.last) && (step - h->o.first) % h->o.every == 0;
+	h->wanted = tt_hashes_wants(&h->o, step);
 	return TT_OK;
 }
 
@@ -304,7 +310,14 @@ tt_probe tt_hashes_probe(tt_hashes *h)
 	return h->o.values ? (tt_probe){ h, probe_begin, probe_value, probe_end, false } : (tt_probe){ 0 };
 }
 
-tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const tt_hashes_extra *extra, int nextra)
+bool tt_hashes_has(const tt_slot *s)
+{
+	/* What is derived from a parameter says nothing new. Sums of an evaluation depend on when there was one. */
+	bool region = s->region == TT_REGION_GRAD || s->region == TT_REGION_OPTIM || s->region == TT_REGION_PARAM;
+	return region && s->source < 0 && s->format == TT_PLAIN && strncmp(s->name, "eval_", 5);
+}
+
+tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const uint64_t *given, const bool *kept, const tt_hashes_extra *extra, int nextra)
 {
 	if (!h->o.state || !h->wanted)
 		return TT_OK;
@@ -320,11 +333,11 @@ tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const tt_hashes_extra *extra
 	}
 	for (int r = 0; r < TT_COUNT(regions); r++)
 		for (int64_t i = 0; i < n; i++) {
-			uint64_t hash;
-			/* What is derived from a parameter says nothing new. Sums of an evaluation depend on when there was one. */
-			if (s[i].region != regions[r] || s[i].source >= 0 || s[i].format != TT_PLAIN || !strncmp(s[i].name, "eval_", 5))
+			uint64_t hash = given ? given[i] : 0;
+			if (s[i].region != regions[r] || !tt_hashes_has(&s[i]) || (kept && !kept[i]))
 				continue;
-			TT_TRY(tt_tensor_hash(e, &s[i], 0, s[i].count, &hash));
+			if (!given)
+				TT_TRY(tt_tensor_hash(e, &s[i], 0, s[i].count, &hash));
 			add_hash(h, hash);
 			add_value(h, s[i].name, tt_dtype_name(s[i].dtype), tt_format_name(s[i].format), "state", "-");
 		}

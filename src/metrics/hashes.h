@@ -56,9 +56,13 @@ void tt_hashes_facts(tt_hashes *h, const char *facts); /* lines "key = value", f
 /* What runs from now on belongs to this step. The first call opens the file: a `step` above 1 resumes a run, whose file is continued; else
  * an older file stays as hashes.old.bin. */
 tt_status tt_hashes_begin_step(tt_hashes *h, int64_t step) TT_CHECKED;
-/* Parameters, optimizer states and gradients of `e` at the end of a step, after `extra`, numbers of the loop's own. */
+/* Parameters, optimizer states and gradients of `e` at the end of a step, after `extra`, numbers of the loop's own. Of a mesh: hash[i] of state
+ * number i over all ranks, whose shards' add, and kept[i]: it is recorded; NULL: all are, and are this rank's. */
 typedef struct tt_hashes_extra { const char *name; uint64_t hash; } tt_hashes_extra;
-tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const tt_hashes_extra *extra, int nextra) TT_CHECKED;
+tt_status tt_hashes_state(tt_hashes *h, tt_exec *e, const uint64_t *hash, const bool *kept, const tt_hashes_extra *extra, int nextra) TT_CHECKED;
+/* Is a state one that tt_hashes_state records, and is it recorded after this step? 0: before the first. */
+bool tt_hashes_has(const tt_slot *s);
+bool tt_hashes_wants(const tt_hashes_options *o, int64_t step);
 
 /* ---- reading -------------------------------------------------------------------------------------------------------------------- */
 

@@ -25,5 +25,7 @@ tt_status tt_team_copy(tt_team *m, const char *name, int64_t at, int64_t n, void
 tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in) TT_CHECKED;
 /* Is this rank the first of those that hold the same piece? */
 bool tt_trainer_owns(const tt_trainer *t, const char *name);
+/* Hash of each state over all ranks, and whether it can be told (record.c). Sums not yet taken cannot. All ranks call it. */
+tt_status tt_mesh_hashes(tt_trainer *t, tt_comm_group *all, tt_arena *a, uint64_t **hash, bool **kept) TT_CHECKED;
 
 #endif

@@ -329,7 +329,7 @@ static tt_status load_weights(tt_trainer *t, const char *path)
 static tt_status open_hashes(tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
-	if (!o->record.folder)
+	if (!o->record.folder || !speaks(t))
 		return TT_OK;
 	TT_TRY(tt_hashes_open(&o->record, &t->hashes));
 	tt_hashes_facts(t->hashes,
@@ -345,10 +345,8 @@ static tt_status open_hashes(tt_trainer *t)
 static uint64_t hash_bytes(const void *p, int64_t n) { return n ? tt_hash64(p, (size_t)n, 0) : 0; }
 
 /* Data first, then what came of them. NULL: before the first step. */
-static tt_status record_state(tt_trainer *t, const tt_step_report *r)
+static tt_status write_state(tt_trainer *t, const tt_step_report *r, const uint64_t *hash, const bool *kept)
 {
-	if (!t->hashes)
-		return TT_OK;
 	const tt_step *s = t->step_rows;
 	tt_hashes_extra x[] = {
 		{ "data.ids", r ? hash_bytes(s->ids, s->T * (int64_t)sizeof *s->ids) : 0 },
@@ -357,7 +355,21 @@ static tt_status record_state(tt_trainer *t, const tt_step_report *r)
 		{ "loop.lr", r ? hash_bytes(&r->lr, sizeof r->lr) : 0 },
 		{ "loop.skipped", r ? r->skipped : 0 },
 	};
-	return tt_hashes_state(t->hashes, t->exec, x, TT_COUNT(x));
+	return tt_hashes_state(t->hashes, t->exec, hash, kept, x, TT_COUNT(x));
+}
+
+static tt_status record_state(tt_trainer *t, const tt_step_report *r)
+{
+	uint64_t *hash = NULL;
+	bool *kept = NULL;
+	if (!t->o.record.folder)
+		return TT_OK;
+	tt_mark m = tt_arena_push(t->arena);
+	if (t->all && t->o.record.state && tt_hashes_wants(&t->o.record, r ? r->step : 0))
+		TT_TRY(tt_mesh_hashes(t, t->all, t->arena, &hash, &kept));
+	tt_status done = t->hashes ? write_state(t, r, hash, kept) : TT_OK;
+	tt_arena_pop(t->arena, m);
+	return done;
 }
 
 /* A model whose states alone cannot fit is refused before anything is built for it. The plan says the rest later. */
