@@ -49,19 +49,55 @@ static void fast(tt_test *t)
 	}
 }
 
-static void proven(tt_test *t, int64_t heads, int64_t kv, bool tied, tt_dtype compute, int ranks)
+static void proven(tt_test *t, const tt_run_options *o, const tt_verify_options *v, int64_t least)
 {
-	tt_run_options o = options(t, heads, kv, tied, compute);
-	tt_verify_options v = { .ranks = ranks, .steps = 3 };
 	tt_verify_result r;
-	if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, report, t, &r)))
-		TT_CHECK_MSG(t, r.proven > 10 && r.failed == 0, "%lld proven, %lld failed", (long long)r.proven, (long long)r.failed);
+	if (TT_CHECK_OK(t, tt_verify(t->arena, o, v, report, t, &r)))
+		TT_CHECK_MSG(t, r.proven >= least && r.failed == 0, "%lld proven, %lld failed", (long long)r.proven, (long long)r.failed);
 }
 
-static void f32(tt_test *t) { proven(t, 4, 2, false, TT_F32, 4); }
-static void bf16(tt_test *t) { proven(t, 4, 2, true, TT_BF16, 4); }
-static void shared_kv(tt_test *t) { proven(t, 4, 1, false, TT_F32, 4); } /* tp of 2 and 4 over one kv head */
-static void eight(tt_test *t) { proven(t, 8, 2, true, TT_F32, 8); proven(t, 6, 3, false, TT_BF16, 6); }
+static void all_meshes(tt_test *t, int64_t heads, int64_t kv, bool tied, tt_dtype compute, int ranks, int steps)
+{
+	tt_run_options o = options(t, heads, kv, tied, compute);
+	proven(t, &o, &(tt_verify_options){ .ranks = ranks, .steps = steps }, 11);
+}
+
+static void f32(tt_test *t) { all_meshes(t, 4, 2, false, TT_F32, 4, 2); }
+
+static void bf16(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = {
+		{ .size = { 2, 1, 1, 2 }, .sp = true, .rows = 1 }, { .size = { 1, 2, 2, 1 }, .rows = 2, .recompute = true }, { .size = { 1, 4, 1, 1 }, .rows = 1, .gathered = TT_GATHERED_KEPT },
+		{ .size = { 1, 1, 2, 2 }, .rows = 3, .in_turn = true }, { .size = { 1, 2, 1, 2 }, .sp = true, .rows = 1, .gathered = TT_GATHERED_AGAIN },
+	};
+	tt_run_options o = options(t, 4, 2, true, TT_BF16);
+	proven(t, &o, &(tt_verify_options){ .ranks = 4, .steps = 2, .list = MESHES, .nlist = TT_COUNT(MESHES) }, TT_COUNT(MESHES));
+}
+
+/* tp of 2 and 4 over one kv head */
+static void shared_kv(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = {
+		{ .size = { 1, 1, 1, 4 }, .rows = 2 }, { .size = { 1, 1, 1, 4 }, .sp = true, .rows = 1, .recompute = true }, { .size = { 1, 1, 2, 2 }, .sp = true, .rows = 3 },
+		{ .size = { 1, 2, 1, 2 }, .rows = 1, .in_turn = true },
+	};
+	tt_run_options o = options(t, 4, 1, false, TT_F32);
+	proven(t, &o, &(tt_verify_options){ .ranks = 4, .steps = 2, .list = MESHES, .nlist = TT_COUNT(MESHES) }, TT_COUNT(MESHES));
+}
+
+static void eight(tt_test *t)
+{
+	all_meshes(t, 8, 2, true, TT_F32, 8, 3);
+	all_meshes(t, 6, 3, false, TT_BF16, 6, 3);
+}
+
+/* More ranks than there ever are cores. */
+static void sixty_four(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = { { .size = { 1, 4, 4, 4 }, .sp = true, .rows = 1 }, { .size = { 4, 2, 2, 4 }, .rows = 1, .recompute = true } };
+	tt_run_options o = options(t, 8, 4, false, TT_F32);
+	proven(t, &o, &(tt_verify_options){ .ranks = 64, .steps = 1, .list = MESHES, .nlist = TT_COUNT(MESHES) }, TT_COUNT(MESHES));
+}
 
 /* ---- single steps on a mesh -------------------------------------------------------------------------------------------------------------- */
 
@@ -272,5 +308,6 @@ const tt_case tt_suite_mesh[] = {
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_CI },
+	{ "sixty_four", sixty_four, TT_TIER_CI },
 	{ 0 },
 };
