@@ -287,6 +287,30 @@ static void faults(tt_test *t)
 		     r.meshes[0].finding ? r.meshes[0].finding : "(nothing found)");
 }
 
+/* The small model stands for the config's: the same meshes of it are legal, and degrees divide its dims as they do the config's. */
+static void small_models(tt_test *t)
+{
+	static const struct { int64_t heads, kv, hidden, ffn, vocab; } M[] = {
+		{ 32, 8, 4096, 14336, 128256 }, { 64, 8, 8192, 28672, 128256 }, { 32, 32, 4096, 11008, 32000 }, { 14, 2, 896, 4864, 151936 }, { 9, 3, 576, 1536, 49152 }, { 40, 10, 5120, 17920, 100352 },
+		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 },
+	};
+	for (int i = 0; i < TT_COUNT(M); i++) {
+		tt_llama_config big = { .vocab_size = M[i].vocab, .hidden_size = M[i].hidden, .num_hidden_layers = 16, .num_attention_heads = M[i].heads,
+					.num_key_value_heads = M[i].kv, .head_dim = 64, .intermediate_size = M[i].ffn };
+		tt_llama_config m = tt_verify_small(big, 8, false);
+		const int64_t of[] = { M[i].heads, M[i].kv, M[i].hidden, M[i].ffn, M[i].vocab };
+		const int64_t is[] = { m.num_attention_heads, m.num_key_value_heads, m.hidden_size, m.intermediate_size, m.vocab_size };
+		for (int d = 2; d <= 8; d++) {
+			for (int k = 0; k < TT_COUNT(of); k++)
+				TT_CHECK_MSG(t, (of[k] % d == 0) == (is[k] % d == 0), "model %d, degree %d: %lld became %lld", i, d, (long long)of[k], (long long)is[k]);
+			int size[] = { 1, 1, 1, d };
+			TT_CHECK_MSG(t, !tt_mesh_illegal(t->arena, &big, 4096, size) == !tt_mesh_illegal(t->arena, &m, 4096, size), "model %d, tp %d", i, d);
+			TT_CHECK_MSG(t, (of[1] < d) == (is[1] < d), "model %d: %lld kv heads became %lld", i, (long long)of[1], (long long)is[1]);
+		}
+		TT_CHECK_MSG(t, tt_llama_params(&m) < 300000, "model %d: %lld parameters are not small", i, (long long)tt_llama_params(&m));
+	}
+}
+
 static void illegal(tt_test *t)
 {
 	tt_llama_config m = tiny_model(VOCAB);
@@ -307,6 +331,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "hashes", hashes, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
+	{ "small_models", small_models, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_CI },
 	{ "sixty_four", sixty_four, TT_TIER_CI },
 	{ 0 },

@@ -31,8 +31,7 @@ static int64_t shrunk(int64_t n, int64_t least, int ranks)
 	return n;
 }
 
-/* `fast`: widths that fast kernels take, so that they are what is compared. */
-static tt_llama_config shrink(tt_llama_config m, int ranks, bool fast)
+tt_llama_config tt_verify_small(tt_llama_config m, int ranks, bool fast)
 {
 	int64_t group = m.num_attention_heads / m.num_key_value_heads;
 	m.num_key_value_heads = shrunk(m.num_key_value_heads, TT_MIN(m.num_key_value_heads, (int64_t)ranks + 1), ranks);
@@ -77,7 +76,7 @@ static tt_rows uneven_rows(tt_arena *a, int64_t nrows, int64_t context, int64_t 
 static tt_run_options small(tt_arena *a, const tt_run_options *o, int steps, int ranks, bool fast)
 {
 	tt_run_options s = *o;
-	s.model = shrink(o->model, ranks, fast);
+	s.model = tt_verify_small(o->model, ranks, fast);
 	int64_t context = shrunk(o->data.context_length, TT_MAX(24, 2 * ranks), ranks), rows = TT_MAX(shrunk(o->data.tokens_per_step / o->data.context_length, 5, ranks), (int64_t)2);
 	s.data = (tt_data_options){ .source = "rows", .context_length = context, .tokens_per_step = rows * context, .vocab_size = (int)s.model.vocab_size, .repeat = true,
 				    .rows = uneven_rows(a, rows * steps, context, s.model.vocab_size), .seed = o->data.seed };

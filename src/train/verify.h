@@ -42,6 +42,8 @@ typedef struct tt_verify_result {
 	tt_llama_config model;   /* as it was run */
 } tt_verify_result;
 
+/* The smallest model that every degree up to `ranks` divides as it does `m`. `fast`: of widths that fast kernels take, so that they are what is compared. */
+tt_llama_config tt_verify_small(tt_llama_config m, int ranks, bool fast);
 /* "dp_shard 2, tp 2, sp" */
 const char *tt_verify_mesh_name(tt_arena *a, const tt_verify_mesh *m);
 
