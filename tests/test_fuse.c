@@ -179,6 +179,57 @@ static void case_dw_accumulate(tt_test *t)
 	}
 }
 
+/* The embedding's gradient into an accumulator: ids met again within a block of tokens and over several, ids of another shard, lines without
+ * tokens whose state is -0. */
+static void case_embedding_accumulate(tt_test *t)
+{
+	enum { V = 60, SHARD = 40, FIRST = 7, D = 70 };
+	static const int64_t T[] = { 300, 128, 5, 0 };
+	for (int k = 0; k < 16; k++) {
+		tt_dtype dt = k & 1 ? TT_BF16 : TT_F32;
+		const op_env e = { .isa = k & 8 ? TT_ISA_REF : op_isa(t), .threads = k & 2 ? 2 : 1, .first = k & 4 };
+		tt_graph *g = tt_graph_new(t->arena, &(tt_mesh){ 0 }, false);
+		tt_dim n = tt_dim_of(TT_TOKENS, T[0], 1), v = tt_dim_of(TT_VOCAB, SHARD, 1), d = tt_dim_of(TT_D, D, 1);
+		tt_v ids = tt_input(g, "ids", TT_I32, TT_NODTYPE, 1, &n), dy = tt_input(g, "dy", dt, TT_NODTYPE, 2, (tt_dim[]){ n, d });
+		tt_v w = tt_input(g, "w", dt, TT_NODTYPE, 2, (tt_dim[]){ v, d }), acc = tt_input(g, "acc", TT_ACC, TT_NODTYPE, 2, (tt_dim[]){ v, d });
+		tt_attr_embedding_acc a = { { FIRST, SHARD }, true };
+		tt_v dw = tt_node_add(g, &tt_op_embedding_dw, &a.vocab, 3, (tt_v[]){ ids, dy, w }, NULL);
+		tt_v want = tt_accumulate(g, acc, dw, true), got = tt_node_add(g, &tt_op_embedding_dw_acc, &a, 4, (tt_v[]){ acc, ids, dy, w }, "fused");
+		for (int i = 0; i < TT_COUNT(T); i++) {
+			op_tensor **x = op_inputs(t->arena, g, &e, T[i], t->seed);
+			for (int64_t j = 0; j < x[ids]->count; j++)
+				op_set(x[ids], j, (double)((j * j + 3 * j) % V));
+			for (int64_t j = 0; j < x[acc]->count; j += 3)
+				op_set(x[acc], j, -0.0);
+			if (TT_CHECK_OK(t, op_exec(t->arena, g, &e, T[i], x)))
+				TT_CHECK_MSG(t, op_same(x[want], x[got]), "%s, %s, %d threads, %s, %lld tokens", tt_dtype_name(dt), tt_isa_name(e.isa),
+					e.threads, e.first ? "first" : "not first", (long long)T[i]);
+		}
+	}
+}
+
+/* In place, as a run has it: a line without tokens is state + 0 too. */
+static void case_embedding_in_place(tt_test *t)
+{
+	enum { V = 3, D = 20, T = 2 };
+	float state[V * D], dy[T * D];
+	int32_t ids[T] = { 1, 1 }, scratch[V + 2 + T];
+	for (int i = 0; i < V * D; i++)
+		state[i] = i % 3 ? (float)i : -0.0f;
+	for (int i = 0; i < T * D; i++)
+		dy[i] = 1;
+	tt_attr_embedding_acc a = { { 0, V }, false };
+	tt_arg acc = { .p = state, .dtype = TT_ACC, .ndim = 2, .n = { V, D }, .ld = D };
+	tt_arg in[] = { acc, { .p = ids, .dtype = TT_I32, .ndim = 1, .n = { T }, .ld = 1 }, { .p = dy, .dtype = TT_F32, .ndim = 2, .n = { T, D }, .ld = D }, acc };
+	tt_env env = { .threads = 1 };
+	tt_call c = { .in = in, .out = &acc, .nin = 4, .nout = 1, .attr = &a, .scratch = scratch, .env = &env };
+	tt_kernel_ref("embedding_dw_acc", op_isa(t), false)->run(&c);
+	for (int i = 0; i < V * D; i++) {
+		float want = (i % 3 ? (float)i : 0.0f) + (i / D == 1 ? 2 : 0);
+		TT_CHECK_MSG(t, !memcmp(&state[i], &want, sizeof want), "element %d is %g, not %g", i, (double)state[i], (double)want);
+	}
+}
+
 /* Products and their rests on packed weights against the references of their parts: features past a panel, heads
  * smaller than a panel, of one, of two; blocks of lines, few lines, none; more of the contraction than one call takes. */
 static void case_linear_tails(tt_test *t)
@@ -268,6 +319,8 @@ const tt_case tt_suite_fuse[] = {
 	{ "bf16", case_bf16, TT_TIER_QUICK },
 	{ "eval", case_eval, TT_TIER_QUICK },
 	{ "dw_accumulate", case_dw_accumulate, TT_TIER_QUICK },
+	{ "embedding_accumulate", case_embedding_accumulate, TT_TIER_QUICK },
+	{ "embedding_in_place", case_embedding_in_place, TT_TIER_QUICK },
 	{ "linear_tails", case_linear_tails, TT_TIER_QUICK },
 	{ "pack_pair", case_pack_pair, TT_TIER_QUICK },
 	{ "plans", case_plans, TT_TIER_QUICK },

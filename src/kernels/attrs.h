@@ -30,6 +30,7 @@ typedef struct tt_attr_attention {
 	int64_t window;                      /* 0: none; else a query sees its own and window-1 earlier positions */
 } tt_attr_attention;
 typedef struct tt_attr_accumulate { bool first; } tt_attr_accumulate; /* may store instead of add in the step's first cell */
+typedef struct tt_attr_embedding_acc { tt_attr_vocab vocab; bool first; } tt_attr_embedding_acc;
 typedef struct tt_attr_clip { double max_norm; } tt_attr_clip;
 typedef struct tt_attr_adamw { double beta1, beta2, eps, weight_decay, lr_scale; } tt_attr_adamw;
 typedef struct tt_attr_sgd { double momentum, weight_decay, lr_scale; bool nesterov; } tt_attr_sgd;

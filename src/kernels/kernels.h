@@ -51,6 +51,7 @@
  *   sgd           p, mom stat, g stat, coef, hyper               -> p, mom (in place)
  *   fused         what their parts compute in turn, every round of them in registers (ops/fused.c names the parts):
  *   linear_dw_acc     state acc[o,k], dy, x                      -> acc[o,k]
+ *   embedding_dw_acc  state acc[n,D], ids, dy, w               -> acc[n,D]
  *   linear_dx_add     dy, w, sum acc[T,k]                        -> val|acc[T,k]   sum + dy w
  *   linear_silu_mul   x, wg, wu                                  -> gate, up, act val[T,o]
  *   linear_rope       x, w, table                                -> val[T,h]

@@ -65,6 +65,65 @@ const tt_op tt_op_linear_dw_acc = {
 	.infer = dw_acc_infer, .spmd = dw_acc_spmd, .cost = dw_acc_cost, .sample = dw_acc_sample,
 };
 
+/* ---- embedding_dw, accumulate: no table of zeros and sums between them ------------------------------------------------------------------------ */
+
+static bool embedding_acc_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)attr, (void)nin, (void)nout;
+	if (in[0]->dtype != TT_ACC) {
+		tt_graph_fail(g, "%s: %s is %s, needs acc", op->name, in[0]->name, tt_dtype_name(in[0]->dtype));
+		return false;
+	}
+	out[0].dtype = TT_ACC;
+	return tt_infer_val(g, op, in[2]);
+}
+
+static bool embedding_acc_spmd(const tt_typing *t)
+{
+	if (!part_typing(t, &tt_op_embedding_dw, 1, 3))
+		return false;
+	if (!tt_axis_type_eq(t->tin[0], t->tout[0]))
+		return tt_typing_reject(t, 0, "needs the type of the gradient it meets");
+	return true;
+}
+
+static void embedding_acc_local(void *attr, tt_arena *a, const tt_piece *const *in, const tt_piece *const *out)
+{
+	(void)a, (void)out;
+	((tt_attr_embedding_acc *)attr)->vocab = (tt_attr_vocab){ in[3][0].start, in[3][0].n };
+}
+
+/* Tokens by id: where each id's begin, [ids + 1], and the tokens, [T]. */
+static size_t embedding_acc_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
+{
+	(void)attr, (void)nin, (void)nout, (void)out, (void)env;
+	return (size_t)(in[0]->dim[0].n + 2 + in[2]->dim[0].n) * sizeof(int32_t);
+}
+
+static bool embedding_acc_sample(tt_graph *g, int which)
+{
+	if (which > 1)
+		return false;
+	tt_dtype dt = sample_val(g);
+	tt_dim v = dim(TT_VOCAB, 12, 1), d = dim(TT_D, 5, 1);
+	tt_attr_embedding_acc a = { { 0, 12 }, which };
+	tt_v in[] = { tt_sample_xy(g, "state", TT_ACC, v, d), tt_sample_ids(g, "ids", 6, TT_FILL_IDS), tt_sample_xy(g, "dy", dt, tokens(6), d),
+		      tt_sample_xy(g, "w", dt, v, d) };
+	tt_node_add(g, &tt_op_embedding_dw_acc, &a, 4, in, NULL);
+	return true;
+}
+
+const tt_op tt_op_embedding_dw_acc = {
+	.name = "embedding_dw_acc", .doc = "embedding_dw, accumulate: each id's sum is made, then added to its line of the state, or stored there",
+	.cls = TT_CLASS_FUSED, .flags = TT_OP_ACC_SUM | TT_OP_INPLACE, .nin = 4, .nout = 1, .labels = "vd,_t,td,vd->vd",
+	.outs = (const char *const[]){ "acc" }, .attr_size = sizeof(tt_attr_embedding_acc),
+	.attrs = (const tt_attr[]){ { "first", TT_ATTR_INT, offsetof(tt_attr_embedding_acc, vocab.first) },
+				    { "n", TT_ATTR_INT, offsetof(tt_attr_embedding_acc, vocab.n) },
+				    { "store", TT_ATTR_BOOL, offsetof(tt_attr_embedding_acc, first) }, TT_ATTRS_END },
+	.infer = embedding_acc_infer, .spmd = embedding_acc_spmd, .localise = embedding_acc_local, .scratch = embedding_acc_scratch,
+	.sample = embedding_acc_sample,
+};
+
 /* ---- linear_dx, add, and a round if there is one --------------------------------------------------------------------------------------------- */
 
 static bool dx_add_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)

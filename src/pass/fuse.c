@@ -61,6 +61,12 @@ static bool chain_of_heads(const void *const *attr, void *made)
 	return one_chain(y);
 }
 
+static bool table_sum(const void *const *attr, void *made)
+{
+	*(tt_attr_embedding_acc *)made = (tt_attr_embedding_acc){ *(const tt_attr_vocab *)attr[0], ((const tt_attr_accumulate *)attr[1])->first };
+	return true;
+}
+
 static const pattern PATTERNS[] = {
 	{ "linear_silu_mul", "linear(x,wg)>gate linear(x,wu)>up silu_mul(gate,up)>act", "linear_silu_mul(x,wg,wu)>gate,up,act",
 	  "gate and up are multiplied by blocks of lines, right after their products", -1, same_chains, true },
@@ -68,6 +74,8 @@ static const pattern PATTERNS[] = {
 	  "queries and keys are rotated by blocks of lines, where the product leaves them", -1, chain_of_heads, false },
 	{ "dw_accumulate", "linear_dw(dy,x)>dw accumulate(g,dw)>sum", "linear_dw_acc(g,dy,x)>sum",
 	  "a weight gradient is added to its accumulator tile by tile", 1, NULL, false },
+	{ "embedding_accumulate", "embedding_dw(ids,dy,w)>dw accumulate(g,dw)>sum", "embedding_dw_acc(g,ids,dy,w)>sum",
+	  "the embedding's gradient is added to its accumulator line by line: no table between them", -1, table_sum, false },
 	{ "dx_sum_round", "linear_dx(dy,w)>dx add(s,dx)>t round(t)>y", "linear_dx_add(dy,w,s)>y",
 	  "an input gradient is added to another product's and rounded in the tile", -1, rounded_dx, false },
 	{ "dx_sum", "linear_dx(dy,w)>dx add(s,dx)>t", "linear_dx_add(dy,w,s)>t", "an input gradient is added to another product's in the tile", 0, NULL, false },
