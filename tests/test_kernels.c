@@ -254,11 +254,14 @@ static tt_kernel_fn *kernel_of(const sample *s, tt_isa isa)
 /* How many outputs may lie on inputs of the same place, for the ops that allow it. */
 static int in_place_of(const sample *s)
 {
-	if (!strcmp(s->op, "add") || !strcmp(s->op, "accumulate"))
-		return 1;
+	static const struct { const char *op; int outputs; } known[] = { { "add", 1 }, { "accumulate", 1 }, { "rope", 1 }, { "silu_mul", 1 },
+		{ "silu_mul_bwd", 2 }, { "rms_norm_dx", 1 }, { "adamw", 3 }, { "sgd", 2 } };
 	if (!strcmp(s->op, "round"))
 		return element(s, ACC) == element(s, VAL) && !s->exact;
-	return !strcmp(s->op, "adamw") ? 3 : !strcmp(s->op, "sgd") ? 2 : 0;
+	for (int i = 0; i < TT_COUNT(known); i++)
+		if (!strcmp(known[i].op, s->op))
+			return known[i].outputs;
+	return 0;
 }
 
 /* All checks of one sample. */

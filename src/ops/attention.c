@@ -92,7 +92,8 @@ static bool rope_sample(tt_graph *g, int which)
 /* The rope table meets x along tokens; its second dim is whole on every rank whatever heads x has. */
 const tt_op tt_op_rope = {
 	.name = "rope", .doc = "rotates the halves (a, b) of every head by the token's angle: (a cos - b sin, b cos + a sin)",
-	.cls = TT_CLASS_FORWARD, .nin = 2, .nout = 1, .labels = "th,_tK->th", .outs = (const char *const[]){ "rope" }, .attr_size = sizeof(tt_attr_rope),
+	.cls = TT_CLASS_FORWARD, .flags = TT_OP_INPLACE, .nin = 2, .nout = 1, .labels = "th,_tK->th", .outs = (const char *const[]){ "rope" },
+	.attr_size = sizeof(tt_attr_rope),
 	.attrs = (const tt_attr[]){ { "head_dim", TT_ATTR_INT, offsetof(tt_attr_rope, head_dim) },
 				    { "inverse", TT_ATTR_BOOL, offsetof(tt_attr_rope, inverse) }, TT_ATTRS_END },
 	.infer = rope_infer, .vjp = rope_vjp, .sample = rope_sample,

@@ -40,7 +40,7 @@ static bool silu_sample(tt_graph *g, int which)
 
 const tt_op tt_op_silu_mul = {
 	.name = "silu_mul", .doc = "gate * sigmoid(gate) * up, one rounding (SwiGLU, Shazeer 2020)",
-	.cls = TT_CLASS_FORWARD, .nin = 2, .nout = 1, .labels = "tf,tf->tf", .outs = (const char *const[]){ "silu_mul" },
+	.cls = TT_CLASS_FORWARD, .flags = TT_OP_INPLACE, .nin = 2, .nout = 1, .labels = "tf,tf->tf", .outs = (const char *const[]){ "silu_mul" },
 	.infer = silu_infer, .vjp = silu_mul_vjp, .sample = silu_sample,
 };
 
@@ -55,7 +55,8 @@ static bool silu_bwd_sample(tt_graph *g, int which)
 
 const tt_op tt_op_silu_mul_bwd = {
 	.name = "silu_mul_bwd", .doc = "s = sigmoid(gate): dgate = dy*up*s*(1 + gate*(1-s)), dup = dy*gate*s",
-	.cls = TT_CLASS_BACKWARD, .nin = 3, .nout = 2, .labels = "tf,tf,tf->tf,tf", .outs = (const char *const[]){ "dgate", "dup" },
+	.cls = TT_CLASS_BACKWARD, .flags = TT_OP_INPLACE, .nin = 3, .nout = 2, .labels = "tf,tf,tf->tf,tf",
+	.outs = (const char *const[]){ "dgate", "dup" },
 	.infer = silu_infer, .sample = silu_bwd_sample,
 };
 
@@ -147,8 +148,8 @@ static bool round_sample(tt_graph *g, int which)
 
 const tt_op tt_op_round = {
 	.name = "round", .doc = "acc to fp32 to the value dtype, each to nearest even; zero is +0. Its vjp is the identity",
-	.cls = TT_CLASS_FORWARD, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "y" }, .attrs = tt_dtype_attrs,
-	.attr_size = sizeof(tt_attr_dtype), .infer = round_infer, .vjp = identity_vjp, .sample = round_sample,
+	.cls = TT_CLASS_FORWARD, .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "y" },
+	.attrs = tt_dtype_attrs, .attr_size = sizeof(tt_attr_dtype), .infer = round_infer, .vjp = identity_vjp, .sample = round_sample,
 };
 
 static bool cast_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)

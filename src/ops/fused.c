@@ -279,7 +279,7 @@ static bool add_norm_sample(tt_graph *g, int which)
 
 const tt_op tt_op_add_rms_norm = {
 	.name = "add_rms_norm", .doc = "add, rms_norm: the residual stream, rounded, and its norm",
-	.cls = TT_CLASS_FUSED, .nin = 3, .nout = 3, .labels = "tD,tD,D->tD,tD,t",
+	.cls = TT_CLASS_FUSED, .flags = TT_OP_INPLACE, .nin = 3, .nout = 3, .labels = "tD,tD,D->tD,tD,t",
 	.outs = (const char *const[]){ "sum", "y", "rstd" }, .attr_size = sizeof(tt_attr_norm), .attrs = tt_norm_attrs, .infer = add_norm_infer,
 	.sample = add_norm_sample,
 };
@@ -311,7 +311,7 @@ static bool norm_bwd_sample(tt_graph *g, int which)
 
 const tt_op tt_op_rms_norm_bwd = {
 	.name = "rms_norm_bwd", .doc = "rms_norm_dx, rms_norm_dw, add: dx, rounded, plus the residual's gradient; dw in blocks of 128 tokens",
-	.cls = TT_CLASS_FUSED, .flags = TT_OP_ACC_SUM, .nin = 5, .nout = 2, .labels = "tD,tD,D,t,tD->tD,D",
+	.cls = TT_CLASS_FUSED, .flags = TT_OP_ACC_SUM | TT_OP_INPLACE, .nin = 5, .nout = 2, .labels = "tD,tD,D,t,tD->tD,D",
 	.outs = (const char *const[]){ "dx", "dw" }, .infer = norm_bwd_infer, .scratch = norm_bwd_scratch, .sample = norm_bwd_sample,
 };
 

@@ -67,7 +67,7 @@ static bool dx_sample(tt_graph *g, int which)
 
 const tt_op tt_op_rms_norm_dx = {
 	.name = "rms_norm_dx", .doc = "u = dy*w; dx = rstd*(u - x * sum(u*x)*rstd^2/D)",
-	.cls = TT_CLASS_BACKWARD, .nin = 4, .nout = 1, .labels = "tD,tD,D,t->tD", .outs = (const char *const[]){ "dx" },
+	.cls = TT_CLASS_BACKWARD, .flags = TT_OP_INPLACE, .nin = 4, .nout = 1, .labels = "tD,tD,D,t->tD", .outs = (const char *const[]){ "dx" },
 	.infer = dx_infer, .sample = dx_sample,
 };
 
