@@ -57,7 +57,7 @@
  *   linear_rope       x, w, table                                -> val[T,h]
  *   add_rms_norm      a, b val[T,D], w                           -> a + b, y val[T,D], rstd
  *   rms_norm_bwd      dy, x, w, rstd, res val[T,D]               -> dx + res val[T,D], dw acc[D]
- *   cross_entropy     x stat[T,V], labels                        -> nll stat[T];  cross_entropy_bwd with dy stat[1]: and dx val[T,V]
+ *   cross_entropy     x stat[T,V], labels                        -> nll stat[T];  cross_entropy_bwd with dy stat[1]: dx val[T,V], nll
  *   pack_pair         val[o,k]                                   -> both packed formats
  *   round_square_sum, round_adamw, round_sgd                     the gradient comes as acc
  *   fill_normal   -                                              -> stat[..]   Philox: key seed, counter (index, 0, hash32(name "init"))

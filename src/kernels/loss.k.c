@@ -166,7 +166,7 @@ static void nll_dx_lines(const tt_call *c, int64_t begin, int64_t end)
 }
 static void nll_dx(const tt_call *c) { run_tokens(c, nll_dx_lines); }
 
-/* ---- all of it by line, while the line is in cache: x, labels, (dy[1]) -> nll, (dx) -------------------------------------------- */
+/* ---- all of it by line, while the line is in cache: x, labels, (dy[1]) -> (dx), nll -------------------------------------------- */
 
 static void cross_entropy_lines(const tt_call *c, int64_t begin, int64_t end)
 {
@@ -174,9 +174,9 @@ static void cross_entropy_lines(const tt_call *c, int64_t begin, int64_t end)
 	for (int64_t t = begin; t < end; t++) {
 		real m = row_max_of(&c->in[0], t), s = sum_exp_of(&c->in[0], t, m, NULL) + (real)0, target = picked(c, t, first, width) + (real)0;
 		real shift = m + real_log(s);
-		scalar_store(&c->out[0], 0, t, arg_i32(&c->in[1])[t] < 0 ? (real)0 : shift - target);
+		scalar_store(&c->out[c->nout - 1], 0, t, arg_i32(&c->in[1])[t] < 0 ? (real)0 : shift - target);
 		if (c->nout > 1)
-			nll_dx_line(c, t, shift, scalar_load(&c->in[2], 0, 0), &c->out[1]);
+			nll_dx_line(c, t, shift, scalar_load(&c->in[2], 0, 0), &c->out[0]);
 	}
 }
 static void cross_entropy(const tt_call *c) { run_tokens(c, cross_entropy_lines); }

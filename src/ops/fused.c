@@ -320,9 +320,9 @@ const tt_op tt_op_rms_norm_bwd = {
 static bool entropy_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)op, (void)nin, (void)in;
-	out[0].dtype = out[0].gdtype = tt_stat_dtype(g);
+	out[nout - 1].dtype = out[nout - 1].gdtype = tt_stat_dtype(g);
 	if (nout > 1)
-		out[1].dtype = ((const tt_attr_nll_dx *)attr)->dtype;
+		out[0].dtype = ((const tt_attr_nll_dx *)attr)->dtype;
 	return true;
 }
 
@@ -355,7 +355,7 @@ static bool entropy_bwd_sample(tt_graph *g, int which)
 
 const tt_op tt_op_cross_entropy_bwd = {
 	.name = "cross_entropy_bwd", .doc = "row_max, sum_exp, pick, lse, nll, nll_dx: token losses and the logits' gradient, one number dy for every token",
-	.cls = TT_CLASS_FUSED, .nin = 3, .nout = 2, .labels = "tV,_t,1->t,tV", .outs = (const char *const[]){ "nll", "dx" },
+	.cls = TT_CLASS_FUSED, .flags = TT_OP_INPLACE, .nin = 3, .nout = 2, .labels = "tV,_t,1->tV,t", .outs = (const char *const[]){ "dx", "nll" },
 	.attr_size = sizeof(tt_attr_nll_dx), .attrs = tt_nll_dx_attrs, .infer = entropy_infer, .sample = entropy_bwd_sample,
 };
 

@@ -85,7 +85,7 @@ static const pattern PATTERNS[] = {
 	{ "loss_backward",
 	  "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll "
 	  "broadcast(dy,nll)>dn nll_dx(x,labels,l,dn)>dx",
-	  "cross_entropy_bwd(x,labels,dy)>nll,dx", "losses and the logits' gradient by line, while the line is in cache", 8, NULL, false },
+	  "cross_entropy_bwd(x,labels,dy)>dx,nll", "losses and the logits' gradient by line, while the line is in cache", 8, NULL, false },
 	{ "loss", "row_max(x)>m sum_exp(x,m)>s8 round(s8)>s pick(x,labels)>at round(at)>target lse(m,s)>l nll(x,labels,l,target)>nll",
 	  "cross_entropy(x,labels)>nll", "losses by line, while the line is in cache (validation)", 6, NULL, false },
 	{ "pack_pair", "pack(w)>fwd pack(w)>dx", "pack_pair(w)>fwd,dx", "both formats of a weight from one read", -1, both_formats, false },
