@@ -38,6 +38,10 @@ tt_status tt_cmd_verify(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_plan(int argc, const char *const *argv) TT_CHECKED;
 tt_status tt_cmd_bench(int argc, const char *const *argv) TT_CHECKED;
 
+struct tt_config;
+/* The second act of `titan demo`, once the run of `cfg` is over: on from one of its checkpoints on a mesh, and the proof. */
+tt_status tt_demo_mesh(tt_arena *a, const struct tt_config *cfg) TT_CHECKED;
+
 /* What `titan diff A B` prints: at most `limit` values that differ are listed, -1: all. */
 tt_status tt_cli_diff(const char *a, const char *b, int64_t limit, tt_buf *out, bool *equal) TT_CHECKED;
 tt_status tt_cmd_doctor(int argc, const char *const *argv) TT_CHECKED;

@@ -193,6 +193,7 @@ static tt_status demo(tt_arena *a, const tt_config *cfg, double t0)
 	TT_TRY(tt_cli_run(cfg, parse, true, &sum));
 	if (cfg->validation.paths.n && sum.valid_predicted)
 		TT_TRY(compare(a, cfg, &sum));
+	TT_TRY(tt_demo_mesh(a, cfg));
 	if (cfg->checkpoint.enable)
 		printf("\nthe model, which transformers opens as it is: %s/%s/step-%08lld\n", out, cfg->checkpoint.folder, (long long)sum.steps);
 	printf("%severy step: %s/metrics.jsonl (titan plot %s draws it)\n", cfg->checkpoint.enable ? "" : "\n", out, out);
