@@ -208,6 +208,42 @@ static void adding_an_op(tt_test *t)
 	check_run(t, "tools/doc_test.sh docs/adding-an-op.md", 0, "adding an op works as written, and a wrong gradient is noticed");
 }
 
+/* A user's own rows: the table with them, and a row that cannot be. */
+static void layouts(tt_test *t)
+{
+	const char *more = "--layouts --ranks=2 --parallelism.tensor_parallel_degree=2 --parallelism.layouts='[{place=\"store\",value=\"*.o_proj.weight\",axis=\"tp\",type=\"%s\"}]'";
+	char *good = tt_arena_printf(t->arena, more, "S(1)"), *bad = tt_arena_printf(t->arena, more, "S(0)");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "1 of the config, 21 of the model's table; mesh: tp 2, sequence parallel");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "   1  store \"*.o_proj.weight\" on tp as S(1) (--parallelism.layouts[0])");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "titan: type: model.layers.0.self_attn.o_proj: linear: input 1, ");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "\n  without --parallelism.layouts[0], every type is right, forward and backward\n");
+}
+
+/* Both acts, on a text of some lines and a model of some thousand parameters. */
+static void demo(tt_test *t)
+{
+	tt_buf text = { 0 };
+	for (int i = 0; i < 400; i++)
+		tt_buf_printf(&text, "line %d: the quick brown fox jumps over the lazy dog number %d\n", i, i * i % 91);
+	TT_CHECK_OK(t, tt_file_write(tt_test_path(t, "text.txt"), text.s, text.n));
+	tt_buf_fini(&text);
+	const char *toml = tt_arena_printf(t->arena,
+		"[job]\ndump_folder = \"%s\"\n[model]\nflavor = \"debugmodel\"\nvocab_size = 256\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 4\nnum_key_value_heads = 2\n"
+		"intermediate_size = 48\n[training]\nsteps = 12\ntokens_per_step = 256\ncontext_length = 32\n[lr_scheduler]\nwarmup_steps = 2\n[checkpoint]\nenable = true\ninterval = 4\n"
+		"last_save_model_only = false\n[data]\npaths = [\"%s\"]\n", tt_test_path(t, "out"), tt_test_path(t, "text.txt"));
+	const char *path = tt_test_path(t, "demo.toml");
+	TT_CHECK_OK(t, tt_file_write(path, toml, strlen(toml)));
+	tt_buf b = { 0 };
+	int code = shell(t, tt_arena_printf(t->arena, "build/titan demo %s", path), &b);
+	static const char *const says[] = { "the same training goes on from step 8 on 8 ranks", "mesh: 8 ranks, threads of this process: dp_replicate 1, dp_shard 2, cp 2, tp 2",
+					    "\n     9 ", "\n    12 ", "the largest difference is ", "meshes proven", " 0 differ;" };
+	TT_CHECK_MSG(t, code == 0, "exit code %d: %s", code, b.s);
+	for (int i = 0; i < TT_COUNT(says); i++)
+		TT_CHECK_MSG(t, strstr(b.s, says[i]), "no \"%s\" in: %s", says[i], b.s);
+	TT_CHECK_MSG(t, !strstr(b.s, " nan"), "%s", b.s);
+	tt_buf_fini(&b);
+}
+
 const tt_case tt_suite_cli[] = {
 	{ "messages", messages, TT_TIER_QUICK },
 	{ "flags", flags, TT_TIER_QUICK },
@@ -215,7 +251,9 @@ const tt_case tt_suite_cli[] = {
 	{ "help", help, TT_TIER_QUICK },
 	{ "warnings", warnings, TT_TIER_QUICK },
 	{ "trains", trains, TT_TIER_QUICK },
+	{ "layouts", layouts, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
+	{ "demo", demo, TT_TIER_CI },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },
 	{ 0 },
 };

@@ -11,7 +11,7 @@ enum { CLASSES = 8 }; /* compiled at most: a second each, for the largest models
 
 typedef struct command {
 	tt_arena *a;
-	bool json;
+	bool json, layouts;
 	double memory; /* GiB; 0: the hardware's */
 	const char *timeline;
 	const char *name;
@@ -26,6 +26,8 @@ static tt_status parse(command *c, int argc, const char *const *argv)
 	for (int i = 0; i < argc; i++) {
 		if (!strcmp(argv[i], "--json")) {
 			c->json = true;
+		} else if (!strcmp(argv[i], "--layouts")) {
+			c->layouts = true;
 		} else if (!strncmp(argv[i], "--memory=", 9)) {
 			char *end;
 			c->memory = strtod(argv[i] + 9, &end);
@@ -125,6 +127,16 @@ static void as_json(const tt_plan_mesh *m, tt_buf *b)
 
 /* ---- the command ----------------------------------------------------------------------------------------------------------------------- */
 
+static tt_status layouts(command *c, const tt_run_options *o)
+{
+	tt_buf b = { 0 };
+	tt_status s = tt_run_layouts_print(c->a, o, &b);
+	if (s == TT_OK)
+		tt_cli_print(b.s);
+	tt_buf_fini(&b);
+	return s;
+}
+
 static tt_status plan(command *c)
 {
 	tt_run_options o;
@@ -133,6 +145,8 @@ static tt_status plan(command *c)
 	TT_TRY(tt_run_options_from_config(c->a, c->cfg, &o));
 	for (int i = 0; i < o.warnings.n && !c->json; i++)
 		tt_log(TT_LOG_WARN, "%s", o.warnings.items[i]);
+	if (c->layouts)
+		return layouts(c, &o);
 	if (c->cfg->hardware.table == TT_CFG_HARDWARE_THIS)
 		TT_TRY(tt_hardware_this(NULL, o.exec.isa, c->cfg->hardware.ranks, &h));
 	else
