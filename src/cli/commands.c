@@ -121,6 +121,12 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 		return lead(&x, NULL);
 	if (cfg->hardware.ranks > 256)
 		TT_FAIL(TT_ERR_USAGE, "hardware.ranks = %lld: at most 256 ranks run as threads of one process (titan plan takes any number)", (long long)cfg->hardware.ranks);
+	/* What is wrong with the config is said once, and not by whichever rank comes first. */
+	tt_arena *a = tt_arena_create("cli");
+	tt_run_options checked;
+	tt_status s = tt_run_options_from_config(a, cfg, &checked);
+	tt_arena_destroy(a);
+	TT_TRY(s);
 	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .spin_us = cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0,
 			      .delay_us = cfg->comm.delay_us };
 	return tt_comm_threads((int)cfg->hardware.ranks, &o, rank, &x);
