@@ -8,6 +8,7 @@
 #include "shards.h"
 
 #include "ops/ops.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 
@@ -683,6 +684,63 @@ static void shared_kv(tt_test *t, uint64_t keep)
 static void case_shared_heads(tt_test *t) { shared_kv(t, 64); }
 static void case_all_shared_heads(tt_test *t) { shared_kv(t, 1); }
 
+/* ---- flattened axes ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* A dim that neighbouring axes cut one within the other is one cut by both together: pieces tile the dim in the order of the ranks, and the gather of
+ * both axes is one exchange whose edges are those of the pieces. */
+static void check_flat(tt_test *t, int outer, int inner, tt_dim d)
+{
+	tt_mesh mesh = {AXES, {{"dp_shard", outer, false}, {"cp", inner, false}}};
+	tt_graph *g = tt_graph_new(t->arena, &mesh, false);
+	tt_v w = tt_state_new(g, "w", TT_REGION_PARAM, TT_F32, 2, (tt_dim[]){d, tt_dim_of(TT_D, 4, 1)}, true);
+	tt_layout l = tt_layout_all(TT_R);
+	l.ax[0] = (tt_axis_type){.type = TT_S};
+	l.ax[1] = (tt_axis_type){.type = TT_S, .order = 1};
+	tt_value_set_layout(g, w, l);
+	tt_v whole = tt_convert(g, tt_convert(g, w, "cp", TT_R, 0), "dp_shard", TT_R, 0);
+	tt_graph_output(g, tt_cast(g, whole, TT_F32, "y"));
+	if (!TT_CHECK_OK(t, tt_graph_check(g)))
+		return;
+	int64_t at = 0;
+	for (int r = 0; r < outer * inner; r++) {
+		int c[] = {r / inner, r % inner};
+		tt_piece p = tt_value_piece(g, &g->values[w], 0, c, -1);
+		TT_CHECK_MSG(t, p.start == at, "%d x %d over %lld: rank %d begins at %lld, the one before ends at %lld", outer, inner, (long long)d.n, r, (long long)p.start, (long long)at);
+		at = p.start + p.n;
+		tt_graph *local, *joined;
+		int exchanges = 0;
+		if (!TT_CHECK_OK(t, tt_pass_localise(g, c, t->arena, &local)) || !TT_CHECK_OK(t, tt_pass_exchanges(local, TT_GATHERED_KEPT, t->arena, &joined)))
+			return;
+		for (int64_t i = 0; i < joined->nnodes; i++) {
+			const tt_attr_exchange *x = joined->nodes[i].attr;
+			if (joined->nodes[i].op != &tt_op_exchange)
+				continue;
+			exchanges++;
+			if (!TT_CHECK(t, x->axes == 3 && x->members == outer * inner && x->index == r && x->edges.n == outer * inner + 1))
+				continue;
+			for (int k = 0; k < outer * inner; k++) {
+				tt_piece q = tt_value_piece(g, &g->values[w], 0, (int[]){k / inner, k % inner}, -1);
+				TT_CHECK(t, x->edges.v[k] == q.start && x->edges.v[k + 1] == q.start + q.n);
+			}
+		}
+		TT_CHECK_MSG(t, exchanges == 1, "%d exchanges gather both axes", exchanges);
+	}
+	TT_CHECK_INT(t, at, d.n);
+}
+
+static void case_flattened(tt_test *t)
+{
+	for (int outer = 2; outer <= 3; outer++)
+		for (int inner = 2; inner <= 3; inner++)
+			for (int64_t n = 4; n <= 13; n++) { /* uneven, and fewer than ranks */
+				check_flat(t, outer, inner, tt_dim_of(TT_FFN, n, 1));
+				tt_dim heads = tt_dim_of(TT_HEADS, 4 * n, 4);
+				heads.group = 2;
+				if (n % 2 == 0)
+					check_flat(t, outer, inner, heads);
+			}
+}
+
 /* ---- the test can fail: broken rules, one a family ------------------------------------------------------------------------------------------------ */
 
 static bool real_rule(const tt_typing *t)
@@ -767,6 +825,7 @@ static void case_broken(tt_test *t)
 
 const tt_case tt_suite_axes[] = {
 	{"pairs", case_pairs, TT_TIER_QUICK},
+	{"flattened", case_flattened, TT_TIER_QUICK},
 	{"shared_heads", case_shared_heads, TT_TIER_QUICK},
 	{"broken_rules_are_found", case_broken, TT_TIER_QUICK},
 	{"all_pairs", case_all_pairs, TT_TIER_CI},

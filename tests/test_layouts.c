@@ -227,8 +227,7 @@ static void case_rows(tt_test *t)
 	TT_CHECK_STR(t, o.layouts.where[1], "c.toml:17:15");
 	/* The last three have no effect on this mesh: said once each, with why. */
 	static const char *const idle[] = { "c.toml:17:15: parallelism.layouts: use \"*norm.y\" by \"*.q_proj.y\" on cp as R: has no effect: cp has one rank",
-					    "on tp as I when !sp: has no effect: sequence parallelism is on", "c.toml:29:15: parallelism.layouts: store \"*.down_proj.weight\" on dp_shard as S(0): has no "
-					    "effect: c.toml:12:15 has said it before" };
+					    "on tp as I when !sp: has no effect: sequence parallelism is on", "c.toml:29:15: parallelism.layouts: store \"*.down_proj.weight\" on dp_shard as S(0): has no effect: c.toml:12:15 has said it before" };
 	for (int i = 0; i < TT_COUNT(idle); i++) {
 		bool said = false;
 		for (int w = 0; w < o.warnings.n; w++)
