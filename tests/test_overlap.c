@@ -35,7 +35,7 @@ typedef struct runs {
 	tt_test *t;
 	const tt_run_options *o;
 	tiny_end end[RANKS];
-	int64_t exchanges, calls; /* of rank 0's programs; of a step */
+	int64_t early, calls; /* of rank 0: exchanges of REDUCE that start in B; calls of a step */
 } runs;
 
 static tt_status rank_main(tt_comm *c, void *ctx)
@@ -67,9 +67,8 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		s = tt_tensor_hash(tt_trainer_exec(tr), &slots[i], 0, slots[i].count, &end->state[end->n++].hash);
 	}
 	tt_exec_instr in;
-	for (int seg = 0; seg < TT_NSEGS && tt_comm_rank(c) == 0; seg++)
-		for (int64_t i = 0; tt_exec_instr_at(tt_trainer_exec(tr), (tt_segment)seg, i, &in); i++)
-			r->exchanges += tt_exchange_axes(in.node) != 0;
+	for (int64_t i = 0; tt_comm_rank(c) == 0 && tt_exec_instr_at(tt_trainer_exec(tr), TT_SEG_REDUCE, i, &in); i++)
+		r->early += in.early;
 	tt_trainer_destroy(tr);
 	return s;
 }
@@ -177,7 +176,7 @@ static void faults(tt_test *t)
 	TT_CHECK_MSG(t, differs(t, &MESHES[0], want, got) != NULL, "a prefetch into memory that others still use changes nothing");
 }
 
-/* Buckets are fewer exchanges; prefetched gathers stand before the layer that they are for, and who reads them waits for them. */
+/* Buckets are fewer exchanges; sums once a step start in the last backward. */
 static void order(tt_test *t)
 {
 	tt_run_options o = options(t, TT_BF16);
@@ -190,6 +189,9 @@ static void order(tt_test *t)
 		return;
 	TT_CHECK_MSG(t, all->calls < each->calls / 3, "%lld calls in buckets, %lld one by one", (long long)all->calls, (long long)each->calls);
 	TT_CHECK_MSG(t, !differs(t, &MESHES[0], each, all), "buckets change bits");
+	TT_CHECK_INT(t, all->early, 0);
+	if (run(t, &o, &MESHES[4], all))
+		TT_CHECK_MSG(t, all->early > 0, "no sum of gradients over dp_replicate starts in the backward");
 }
 
 const tt_case tt_suite_overlap[] = {

@@ -73,6 +73,68 @@ static void bind_program(tt_exec *e, program *p)
 		bind_operand(e, p, p->reads[i], &p->read_args[i]);
 }
 
+/* ---- sums of REDUCE that start in B ------------------------------------------------------------------------------------------- */
+
+static bool touches(const tt_exec *e, const program *p, const instr *in, int32_t root)
+{
+	for (int k = 0; k < in->call.nin + in->call.nout; k++) {
+		tt_v v = k < in->call.nin ? in->node->in[k] : in->node->out[k - in->call.nin];
+		if (v && store_root(e, p->store[v], NULL) == root)
+			return true;
+	}
+	return false;
+}
+
+/* The instruction of B behind which exchange r of REDUCE may start: it works on states alone, which B makes, and which nothing before it in REDUCE
+ * touches but exchanges that start too. -1: it may not. */
+static int64_t start_of(const tt_exec *e, int64_t r)
+{
+	const program *b = &e->prog[TT_SEG_B], *p = &e->prog[TT_SEG_REDUCE];
+	const instr *x = &p->instrs[r];
+	int64_t after = -1;
+	for (int k = 0; k < x->call.nin + x->call.nout; k++) {
+		int32_t root = store_root(e, p->store[k < x->call.nin ? x->node->in[k] : x->node->out[k - x->call.nin]], NULL);
+		int64_t last = b->ninstrs - 1;
+		if (e->stores[root].kind != STORE_STATE)
+			return -1;
+		while (last >= 0 && !touches(e, b, &b->instrs[last], root))
+			last--;
+		if (last < 0)
+			return -1;
+		after = TT_MAX(after, last);
+		for (int64_t i = 0; i < r; i++)
+			if (!p->instrs[i].may_start && touches(e, p, &p->instrs[i], root))
+				return -1;
+	}
+	return after;
+}
+
+static int by_after(const void *x, const void *y)
+{
+	const struct start *a = x, *b = y;
+	if (a->after != b->after)
+		return a->after < b->after ? -1 : 1;
+	return (a->in > b->in) - (a->in < b->in);
+}
+
+/* Not for a probe, which is told of a program's values when that runs. */
+static void find_starts(tt_exec *e)
+{
+	program *b = &e->prog[TT_SEG_B], *p = &e->prog[TT_SEG_REDUCE];
+	if (!b->g || !p->g || e->o.probe.begin)
+		return;
+	for (int64_t r = 0; r < p->ninstrs; r++) {
+		if (!p->instrs[r].axes)
+			continue;
+		struct start s = {start_of(e, r), &p->instrs[r]};
+		p->instrs[r].may_start = s.after >= 0;
+		if (s.after >= 0)
+			TT_PUSH(e->arena, b->starts, b->nstarts, b->cap_starts, s);
+	}
+	if (b->nstarts)
+		qsort(b->starts, (size_t)b->nstarts, sizeof *b->starts, by_after);
+}
+
 static tt_status refuse(const tt_exec *e, int64_t need, int64_t limit)
 {
 	tt_buf text = {0};
@@ -98,6 +160,7 @@ tt_status tt_exec_reserve(tt_exec *e)
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			bind_program(e, &e->prog[s]);
+	find_starts(e);
 	int64_t exchanges = 0;
 	for (int s = 0; s < TT_NSEGS; s++)
 		for (int64_t i = 0; i < e->prog[s].ninstrs; i++)
@@ -221,7 +284,8 @@ static void set_cell(tt_exec *e, program *p, const tt_cell *c)
 		*f->p = e->region[f->region].p + f->offset + c->frame * e->frame_stride[f->region];
 	}
 	for (int64_t i = 0; i < p->ninstrs; i++)
-		atomic_store_explicit(&p->flags[i], 0, memory_order_relaxed);
+		if (!p->instrs[i].started)
+			atomic_store_explicit(&p->flags[i], 0, memory_order_relaxed);
 	e->env.first = c->first;
 	e->env.step = c->step;
 	e->env.flags = p->flags;
@@ -287,8 +351,37 @@ static void run_instr(const tt_exec *e, const instr *in)
 		in->run(&in->call);
 }
 
+/* An instruction that waits; an exchange is started, unless B has done so. `upto`: the highest ticket of the program's exchanges so far. */
+static void wait_for_others(tt_exec *e, const program *p, const instr *in)
+{
+	if (in->wait >= 0)
+		lane_wait(e, p->instrs[in->wait].upto);
+}
+
+static void start_exchange(tt_exec *e, program *p, int64_t i, uint32_t *upto)
+{
+	instr *in = &p->instrs[i];
+	if (!in->started)
+		lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+	in->started = false;
+	if (*upto == 0 || (int32_t)(in->ticket - *upto) > 0)
+		*upto = in->ticket;
+	in->upto = *upto;
+}
+
+/* What of REDUCE may start behind instruction i. */
+static void start_early(tt_exec *e, const program *p, int64_t i, int64_t *next)
+{
+	for (; *next < p->nstarts && p->starts[*next].after == i; ++*next) {
+		instr *in = p->starts[*next].in;
+		atomic_store_explicit(in->call.flag, 0, memory_order_relaxed);
+		lane_post(e, in, false);
+		in->started = true;
+	}
+}
+
 /* The same loop with what tests, profiles and a probe want around each instruction. */
-static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed)
+static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed, int64_t starts, uint32_t *upto)
 {
 	bool timed = e->o.profile || (e->o.trace && e->o.trace->on);
 	if (probed)
@@ -299,10 +392,9 @@ static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed
 			TT_TRY(regions_reach(e, true));
 		if (e->o.fill_nan && !in->axes)
 			fill(e, TT_REGION_SCRATCH, 0, (int64_t)in->scratch);
-		if (in->wait >= 0)
-			lane_wait(e, p->instrs[in->wait].ticket);
+		wait_for_others(e, p, in);
 		if (in->axes) {
-			lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+			start_exchange(e, p, i, upto);
 		} else {
 			if (timed && !(e->fresh && in->zeroes))
 				run_timed(e, seg, p, in);
@@ -310,6 +402,7 @@ static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed
 				run_instr(e, in);
 			in->calls++;
 		}
+		start_early(e, p, i, &starts);
 		for (int o = 0; probed && o < in->call.nout; o++)
 			if (in->node->out[o])
 				probe_operand(e, p, in->node->out[o], &in->call.out[o], i);
@@ -319,17 +412,37 @@ static tt_status run_watched(tt_exec *e, tt_segment seg, program *p, bool probed
 	return TT_OK;
 }
 
-static void run_instrs(tt_exec *e, program *p)
+static void run_instrs(tt_exec *e, program *p, int64_t starts, uint32_t *upto)
 {
 	for (int64_t i = 0; i < p->ninstrs; i++) {
 		instr *in = &p->instrs[i];
-		if (in->wait >= 0)
-			lane_wait(e, p->instrs[in->wait].ticket);
+		wait_for_others(e, p, in);
 		if (in->axes)
-			lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+			start_exchange(e, p, i, upto);
 		else
 			run_instr(e, in);
+		start_early(e, p, i, &starts);
 	}
+}
+
+/* Waits for this program's exchanges, and for all after an error. */
+static tt_status end_exchanges(tt_exec *e, uint32_t upto, tt_status s)
+{
+	if (!e->lane)
+		return s ? s : e->o.axes ? e->o.axes->status : TT_OK;
+	if (upto)
+		lane_wait(e, upto);
+	tt_status talked = lane_status(e);
+	if (s || talked)
+		lane_drain(e);
+	return s ? s : talked;
+}
+
+/* REDUCE will not run: what was started for it has ended. */
+static void forget_starts(tt_exec *e)
+{
+	for (int64_t i = 0; i < e->prog[TT_SEG_B].nstarts; i++)
+		e->prog[TT_SEG_B].starts[i].in->started = false;
 }
 
 /* Highest byte that the operands of this cell reach, by region. */
@@ -379,24 +492,32 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	/* A probe looks at what an exchange has made right after it; memory out of reach is so for the lane too. */
 	e->lane_now = probed || (e->o.protect && e->o.lane == TT_LANE_THREAD) ? TT_LANE_EARLY : e->o.lane;
 	tt_status s = TT_OK;
+	int64_t starts = cell->last && seg == TT_SEG_B ? 0 : p->nstarts;
+	uint32_t upto = 0;
 	if (probed || e->o.fill_nan || e->o.protect || e->o.profile || (e->o.trace && e->o.trace->on))
-		s = run_watched(e, seg, p, probed);
+		s = run_watched(e, seg, p, probed, starts, &upto);
 	else
-		run_instrs(e, p);
+		run_instrs(e, p, starts, &upto);
 	if (!s && e->o.protect)
 		s = regions_reach(e, true);
-	tt_status talked = e->lane ? lane_drain(e) : e->o.axes ? e->o.axes->status : TT_OK;
+	s = end_exchanges(e, upto, s);
 	if (!s && e->o.protect)
 		s = regions_reach(e, false);
 	e->fresh = false;
-	TT_TRY(s ? s : talked);
+	if (s)
+		forget_starts(e);
+	TT_TRY(s);
 	if (probed)
 		e->o.probe.end(e->o.probe.ctx);
 	note_used(e, p, cell);
 	for (int64_t i = 0; i < p->ninstrs; i++)
-		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed))
+		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed)) {
+			if (e->lane)
+				lane_drain(e);
+			forget_starts(e);
 			TT_FAIL(TT_ERR_NUMERIC,
 				"%s (%s, %s): operands outside of what debug.numerics = \"exact\" can sum: |term| < 2^25, |sum| < 2^37, all finite",
 				p->g->values[p->instrs[i].node->out[0]].name, p->instrs[i].node->op->name, tt_segment_name(seg));
+		}
 	return TT_OK;
 }

@@ -14,7 +14,7 @@
  * state. Only exec/tensor.c, "the allocator", and kernels touch tensor bytes.
  *
  * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool. Exchanges may run on a thread of its own, but none is under way
- * while no program runs.
+ * while no program runs, except between B of a step's last cell and REDUCE: there the rank must not exchange anything itself.
  */
 #ifndef TT_EXEC_H
 #define TT_EXEC_H
@@ -124,6 +124,7 @@ typedef struct tt_cell {
 	int64_t T;     /* 0 .. t_max */
 	int64_t nseqs; /* entries of a sequence table now: nseqs + 1 */
 	bool first;    /* first cell of its step */
+	bool last;     /* B: the last one; sums over ranks that REDUCE takes start as soon as what they sum is there. REDUCE must follow */
 	int64_t step;  /* counts from 1 */
 } tt_cell;
 
@@ -193,7 +194,7 @@ typedef struct tt_exec_instr {
 	const tt_arg *in, *out; /* [node->nin], [node->nout]; extents as of the last tt_exec_run or tt_exec_shape */
 	/* Of an exchange that can be under way, in its last run, as tt_now has it: when the compute lane came to it, when it began and ended, and for how
 	 * many of those seconds the compute lane waited. `waits`: index of the exchange that this instruction waits for, and with it for all before; -1. */
-	bool lane;
+	bool lane, early; /* early: of REDUCE, and starts in B of the last cell */
 	double posted, began, ended, exposed;
 	int64_t waits;
 } tt_exec_instr;

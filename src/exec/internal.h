@@ -55,7 +55,8 @@ typedef struct instr {
 	double seconds;       /* of an exchange under way: that were waited for it */
 	int axes;             /* not 0: it exchanges over these, and may be under way while others run */
 	int64_t wait;         /* instruction of the last exchange that must have ended before this one; -1 */
-	uint32_t ticket;      /* lane.c */
+	uint32_t ticket, upto; /* lane.c; the highest of it and of all exchanges before it in its program */
+	bool may_start, started; /* of REDUCE, in B */
 	double posted, began, ended, exposed;
 } instr;
 
@@ -83,6 +84,8 @@ typedef struct program {
 	int64_t seqs_max;     /* -1: no sequence dim */
 	int64_t work, scratch; /* bytes */
 	int64_t lane_scratch;  /* of exchanges that may be under way */
+	struct start { int64_t after; instr *in; } *starts; /* B: exchanges of REDUCE that may start behind its instruction `after`, ascending */
+	int64_t nstarts, cap_starts;
 	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
 	int seen_frame;
 	double flops;         /* of a run with counted_T tokens in counted_seqs sequences; counted_T -1: not counted yet */
@@ -150,7 +153,8 @@ void lane_close(tt_exec *e);
 /* at_once: the next instruction waits for it. */
 void lane_post(tt_exec *e, instr *in, bool at_once);
 void lane_wait(tt_exec *e, uint32_t ticket);
-tt_status lane_drain(tt_exec *e) TT_CHECKED; /* waits for all; the first error of an exchange so far */
+tt_status lane_status(tt_exec *e) TT_CHECKED; /* the first error of an exchange so far */
+void lane_drain(tt_exec *e); /* waits for all */
 
 /* tensor.c */
 tt_status regions_reach(tt_exec *e, bool reachable) TT_CHECKED;

@@ -183,12 +183,12 @@ void lane_wait(tt_exec *e, uint32_t ticket)
 		account(l, from, from ? tt_now() : 0);
 }
 
-tt_status lane_drain(tt_exec *e)
+void lane_drain(tt_exec *e) { lane_wait(e, atomic_load(&e->lane->posted)); }
+
+tt_status lane_status(tt_exec *e)
 {
-	lane *l = e->lane;
-	lane_wait(e, atomic_load(&l->posted));
 	tt_status s = e->o.axes->status;
-	if (s && l->text[0]) /* it may have been said on the lane's thread */
-		tt_error_set(s, __FILE__, __LINE__, "%s", l->text);
+	if (s && e->lane->text[0]) /* it may have been said on the lane's thread */
+		tt_error_set(s, __FILE__, __LINE__, "%s", e->lane->text);
 	return s;
 }

@@ -133,6 +133,15 @@ static void place_scatters(pass *p)
 	}
 }
 
+/* A sum that is a state's new version. */
+static bool keeps(const pass *p, int64_t i)
+{
+	for (int64_t s = 0; s < p->g->nstates; s++)
+		if (p->g->states[s].next == p->g->nodes[i].out[0])
+			return p->g->states[s].within != 0;
+	return false;
+}
+
 /* All before REDUCE's first node. */
 static void place_sums(pass *p)
 {
@@ -145,6 +154,7 @@ static void place_sums(pass *p)
 			continue;
 		int64_t d = g->values[g->nodes[i].in[0]].def;
 		p->level[i] = d >= 0 ? p->level[d] + 1 : 0;
+		p->unit[i] = keeps(p, i); /* those can start in B (exec.c): no bucket with others */
 		p->key[i] = PLACE * begin + TT_MIN(p->level[i], (int64_t)ACCUMULATES);
 	}
 }

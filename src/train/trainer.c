@@ -670,7 +670,8 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		TT_TRY(write_batch(t, t->batch));
 		t->cell_first = row * t->o.data.context_length;
 		TT_TRY(tamper_at(t, TT_BEFORE_CELL));
-		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = cell_at == 0, .step = index + 1 };
+		tt_cell cell = { .T = t->batch->T, .nseqs = t->batch->nsequences, .first = cell_at == 0, .step = index + 1,
+				 .last = cell_at == deal.n - 1 && !t->o.tamper }; /* who tampers may look at sums before they are taken */
 		double t1 = tt_now();
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_F, &cell));
 		double t2 = tt_now();
@@ -684,11 +685,11 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 		r->forward_seconds += t2 - t1;
 		r->backward_seconds += t3 - t2;
 	}
-	TT_TRY(share_counts(t, r));
 	TT_TRY(tamper_at(t, TT_BEFORE_REDUCE));
 	t0 = tt_now();
 	tt_cell cell = { .step = index + 1 };
-	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell));
+	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell)); /* its sums may be under way: nothing is exchanged before it */
+	TT_TRY(share_counts(t, r));
 	TT_TRY(read_real(t, "loss", &r->loss));
 	r->loss *= inv;
 	TT_TRY(read_real(t, "grad_norm", &r->grad_norm));
