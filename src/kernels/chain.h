@@ -32,6 +32,10 @@ typedef struct tt_chain {
 	/* Bytes between lines of X, whose words are adjacent; `across`: between runs of six lines, each [words][6]. */
 	int64_t ldx;
 	bool across;
+	/* Across: operands that lie plain and are brought to w and X by the tiles that read them first, in the shade of the multiplications. */
+	const void *plain_w;       /* line 0 of 64 columns, lines `plain_ldw` bytes apart, in place of w for the first six lines; NULL: w is there */
+	const void *plain_x;       /* line 0 of `plain_columns` columns, in place of X for each six that ends two columns before the last one */
+	int64_t plain_ldw, plain_ldx, plain_columns;
 	/* Open sums: of tile i from part + i * part_step, `depth` of them at the start. 64-byte aligned; room for one more than are open. */
 	float *part;
 	int64_t part_step;
@@ -48,7 +52,7 @@ typedef struct tt_chain {
 } tt_chain;
 
 #ifndef TT_NO_X86
-/* Lines [0, lines) of X. f32 needs AVX512F, BW, DQ and VL; bf16 AVX512_BF16 too. */
+/* Lines [0, lines) of X. With plain operands: one step; whole pairs of bf16. f32 needs AVX512F, BW, DQ and VL; bf16 AVX512_BF16 too. */
 void tt_chain_f32(const tt_chain *c, const void *x, int64_t lines);
 void tt_chain_bf16(const tt_chain *c, const void *x, int64_t lines);
 #endif

@@ -14,7 +14,7 @@
 #ifndef TT_NO_X86
 
 enum {
-	CHUNK = 2048,        /* words: 512 KiB of a panel */
+	CHUNK = 1024,        /* words: 512 KiB of a panel */
 	PANELS = 1 << 14,    /* most words of a task's panels: 4 MiB */
 	COLUMNS = 384 << 10, /* most words of columns of dY at a time: 1.5 MiB */
 	OPEN = 1536,         /* most lines of a task whose sums stay open */
@@ -78,6 +78,22 @@ tt_status tt_chain_weights_plan(const tt_kernel_case *c, tt_arena *a, const void
 	return TT_OK;
 }
 
+static void pack_panel(const weights *f, const void *x, int64_t n, int64_t nf, float *to)
+{
+	if (f->bf16)
+		tt_panel_pair(x, f->k, nf, n, (tt_bf16 *)to);
+	else
+		tt_panel_copy(x, f->k, nf, n, to);
+}
+
+static void pack_six(const weights *f, const void *dy, int64_t n, int64_t no, float *to)
+{
+	if (f->bf16)
+		tt_lines_six_bf16(dy, f->o, n, no, f->run, (tt_bf16 *)to);
+	else
+		tt_lines_six_f32(dy, f->o, n, no, f->run, to);
+}
+
 static void weights_task(void *ctx, int64_t task, int lane)
 {
 	const weights_job *g = ctx;
@@ -86,7 +102,7 @@ static void weights_task(void *ctx, int64_t task, int lane)
 	int64_t p0 = tt_deal(f->panels, group, g->groups), p1 = tt_deal(f->panels, group + 1, g->groups);
 	int64_t o0 = tt_deal(sixes, part, g->parts) * LINES, o1 = TT_MIN(f->o, tt_deal(sixes, part + 1, g->parts) * LINES);
 	int64_t chunk = f->chunk * f->pair, esize = f->bf16 ? 2 : 4;
-	float *xp = (float *)(void *)(g->scratch + lane * f->lane_bytes), *six = xp + f->group * f->chunk * WIDE;
+	float *panels = (float *)(void *)(g->scratch + lane * f->lane_bytes), *six = panels + f->group * f->chunk * WIDE;
 	float *open = six + f->dy / LINES * f->run;
 	TT_ASSERT(p1 - p0 <= f->group && o1 - o0 <= f->most, "a task of %lld panels, %lld lines", (long long)(p1 - p0), (long long)(o1 - o0));
 	bool many = g->tokens > chunk;
@@ -94,30 +110,27 @@ static void weights_task(void *ctx, int64_t task, int lane)
 		int64_t n = TT_MIN(chunk, g->tokens - t0), words = tt_ceil_div(n, f->pair);
 		tt_chain_step step = {.n = words, .goes_on = t0 > 0};
 		tt_chain c = {.step = &step, .nsteps = 1, .ldx = f->run * 4, .across = true, .part_step = many ? TT_CHAIN_TILE : 0, .depth = t0 > 0,
-			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4};
-		for (int64_t p = p0; p < p1; p++) {
-			const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
-			float *to = xp + (p - p0) * f->chunk * WIDE;
-			int64_t nf = TT_MIN(WIDE, f->k - p * WIDE);
-			if (f->bf16)
-				tt_panel_pair((const tt_bf16 *)(const void *)x, f->k, nf, n, (tt_bf16 *)to);
-			else
-				tt_panel_copy((const float *)(const void *)x, f->k, nf, n, to);
-		}
+			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4, .plain_ldw = f->k * esize, .plain_ldx = f->o * esize};
+		/* What whole tiles read first they bring here themselves; the rest is packed before. An odd token has no pair to be read with. */
+		bool whole = n % f->pair == 0 && o1 - o0 >= LINES;
 		for (int64_t o = o0; o < o1; o += f->dy) {
-			int64_t no = TT_MIN(f->dy, o1 - o);
+			int64_t no = TT_MIN(f->dy, o1 - o), ready = 0;
 			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
-			if (f->bf16)
-				tt_lines_six_bf16((const tt_bf16 *)(const void *)dy, f->o, n, no, f->run, (tt_bf16 *)six);
-			else
-				tt_lines_six_f32((const float *)(const void *)dy, f->o, n, no, f->run, six);
+			pack_six(f, dy + ready * LINES * esize, n, no - ready * LINES, six + ready * f->run);
 			for (int64_t p = p0; p < p1; p++) {
 				int64_t at = o * f->k + p * WIDE;
-				c.w = xp + (p - p0) * f->chunk * WIDE;
+				float *xp = panels + (p - p0) * f->chunk * WIDE;
+				const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
+				c.features = TT_MIN(WIDE, f->k - p * WIDE);
+				c.plain_w = o == o0 && whole && c.features == WIDE ? x : NULL;
+				c.plain_x = ready && p == p0 ? dy : NULL;
+				c.plain_columns = ready * LINES + 2;
+				if (o == o0 && !c.plain_w)
+					pack_panel(f, x, n, c.features, xp);
+				c.w = xp;
 				c.part = open + (many ? ((p - p0) * f->most + o - o0) * WIDE : 0);
 				c.state = g->state ? g->state + at : NULL;
 				c.y = g->dw + at;
-				c.features = TT_MIN(WIDE, f->k - p * WIDE);
 				(f->bf16 ? tt_chain_bf16 : tt_chain_f32)(&c, six, no);
 			}
 		}

@@ -190,13 +190,17 @@ DEFINE_TURN(tt_lines_turn_widen, tt_bf16, float, transpose8_widened, tt_bf16_to_
  * time, so that stores go to a few cache lines in turn and not to one of every six columns. */
 WIDER void tt_lines_six_f32(const float *dy, int64_t lds, int64_t n, int64_t no, int64_t run, float *restrict to)
 {
-	enum { TURN = 8 };
+	enum { TURN = 8, AHEAD = 24 };
 	for (int64_t t = 0; t < n; t += TURN, dy += TURN * lds) {
 		int64_t lines = n - t < TURN ? n - t : TURN, o = 0;
 		float *d = to + 6 * t;
-		for (; o + 8 <= no; o += 6, d += run)
+		for (; o + 8 <= no; o += 6, d += run) {
+			if (o % 16 < 6 && t + AHEAD + TURN <= n)
+				for (int64_t i = 0; i < TURN; i++)
+					__builtin_prefetch(dy + (AHEAD + i) * lds + o);
 			for (int64_t i = 0; i < lines; i++)
 				_mm256_storeu_ps(d + 6 * i, _mm256_loadu_ps(dy + i * lds + o));
+		}
 		for (; o < no; o += 6, d += run)
 			for (int64_t i = 0; i < lines; i++)
 				memcpy(d + 6 * i, dy + i * lds + o, (size_t)(no - o < 6 ? no - o : 6) * sizeof *d);
@@ -205,11 +209,14 @@ WIDER void tt_lines_six_f32(const float *dy, int64_t lds, int64_t n, int64_t no,
 
 WIDER void tt_lines_six_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t no, int64_t run, tt_bf16 *restrict to)
 {
-	enum { TURN = 16 };
+	enum { TURN = 16, AHEAD = 32 };
 	for (int64_t t = 0; t < n; t += TURN, dy += TURN * lds) {
 		int64_t lines = n - t < TURN ? n - t : TURN, o = 0;
 		tt_bf16 *d = to + 6 * t;
-		for (; o < no; o += 6, d += 2 * run)
+		for (; o < no; o += 6, d += 2 * run) {
+			if (o % 32 < 6 && t + AHEAD + TURN <= n)
+				for (int64_t i = 0; i < TURN; i++)
+					__builtin_prefetch(dy + (AHEAD + i) * lds + o);
 			for (int64_t i = 0; i < lines; i += 2) {
 				const tt_bf16 *a = dy + i * lds + o, *b = i + 1 < lines ? a + lds : NULL;
 				tt_bf16 *e = d + 6 * i;
@@ -224,6 +231,7 @@ WIDER void tt_lines_six_bf16(const tt_bf16 *dy, int64_t lds, int64_t n, int64_t 
 					e[2 * j + 1] = b ? b[j] : 0;
 				}
 			}
+		}
 	}
 }
 
