@@ -36,6 +36,10 @@ typedef struct tt_chain {
 	const void *plain_w;       /* line 0 of 64 columns, lines `plain_ldw` bytes apart, in place of w for the first six lines; NULL: w is there */
 	const void *plain_x;       /* line 0 of `plain_columns` columns, in place of X for each six that ends two columns before the last one */
 	int64_t plain_ldw, plain_ldx, plain_columns;
+	/* Across: what is wanted after this call is fetched into the second cache meanwhile, one cache line a word: of lines `soon_ld` bytes apart
+	 * 64 bytes by each of the last soon_n tiles; of bf16, whose words take two lines, by two of them. */
+	const void *soon;
+	int64_t soon_ld, soon_n;
 	/* Open sums: of tile i from part + i * part_step, `depth` of them at the start. 64-byte aligned; room for one more than are open. */
 	float *part;
 	int64_t part_step;

@@ -10,11 +10,16 @@
 #define CHAIN_INLINE CHAIN_TARGET static inline __attribute__((always_inline))
 
 /* L lines of n words. The accumulators and one word of A and of one line of B: 29 registers. */
-CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w, const char *x, int64_t ldx, int64_t n, __m512 c[LINES][4])
+CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w, const char *x, int64_t ldx, int64_t n,
+				    const char *soon, int64_t soon_ld, __m512 c[LINES][4])
 {
 	const char *x3 = x + 3 * ldx;
 	for (; n > 0; n--, w += 256) {
 		__m512 a[4];
+		if (!along) {
+			__builtin_prefetch(soon, 0, 2);
+			soon += soon_ld;
+		}
 		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			a[j] = _mm512_loadu_ps(w + 64 * j);
@@ -171,12 +176,17 @@ CHAIN_INLINE end CHAIN_NAME(store)(const int L, const tt_chain *g, int64_t m, __
 }
 
 /* Lines [m, m+L). Nothing of the job is written within a run of tiles: an address that comes out of a store waits for the multipliers. */
-CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool plain_w, const bool plain_x, const tt_chain *g, const char *x, int64_t m)
+CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool plain_w, const bool plain_x, const tt_chain *g, const char *x, int64_t m, int64_t lines)
 {
 	const tt_chain_step *s = g->step, *stop = s + g->nsteps;
 	const int64_t ldx = along ? g->ldx : 0;
 	float *p = g->part + m / LINES * g->part_step + g->depth * TILE;
-	const char *w = g->w;
+	const char *w = g->w, *soon = w;
+	int64_t soon_ld = 0, later = along ? 0 : (lines - m - 1) / LINES;
+	if (!along && later < g->soon_n) {
+		soon = (const char *)g->soon + (CHAIN_DOT ? later / 2 * 64 + later % 2 * g->soon_ld : later * 64);
+		soon_ld = g->soon_ld * (CHAIN_DOT ? 2 : 1);
+	}
 	__m512 c[LINES][4];
 	for (;; s++, p += TILE) {
 		if (s->goes_on) {
@@ -196,7 +206,7 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool pla
 		if (plain_w || plain_x)
 			CHAIN_NAME(plain)(plain_w, plain_x, g, (char *)(uintptr_t)w, (char *)(uintptr_t)x, m, s->n, c);
 		else
-			CHAIN_NAME(chain)(L, along, w + s->at * 256, x + s->at * (along ? 4 : 4 * LINES), ldx, s->n, c);
+			CHAIN_NAME(chain)(L, along, w + s->at * 256, x + s->at * (along ? 4 : 4 * LINES), ldx, s->n, soon, soon_ld, c);
 		for (int j = s->joins; j > 0; j--) {
 			p -= TILE;
 			CHAIN_NAME(add)(L, c, p, 64);
@@ -215,27 +225,27 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool pla
 
 /* The compiler keeps the sums in registers only where the loop over tiles is not around them. */
 #define TILES(L)                                                                                                       \
-	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(along_##L)(const tt_chain *g, const char *x, int64_t m) \
+	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(along_##L)(const tt_chain *g, const char *x, int64_t m, int64_t lines) \
 	{                                                                                                              \
-		CHAIN_NAME(tile)(L, true, false, false, g, x, m);                                                                    \
+		CHAIN_NAME(tile)(L, true, false, false, g, x, m, lines);                                                                  \
 	}                                                                                                              \
-	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(across_##L)(const tt_chain *g, const char *x, int64_t m) \
+	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(across_##L)(const tt_chain *g, const char *x, int64_t m, int64_t lines) \
 	{                                                                                                              \
-		CHAIN_NAME(tile)(L, false, false, false, g, x, m);                                                                   \
+		CHAIN_NAME(tile)(L, false, false, false, g, x, m, lines);                                                                 \
 	}
 TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
 #undef TILES
 #define PLAIN(name, w, x)                                                                                              \
-	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(name)(const tt_chain *g, const char *from, int64_t m) \
+	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(name)(const tt_chain *g, const char *from, int64_t m, int64_t lines) \
 	{                                                                                                              \
-		CHAIN_NAME(tile)(LINES, false, w, x, g, from, m);                                                      \
+		CHAIN_NAME(tile)(LINES, false, w, x, g, from, m, lines);                                                    \
 	}
 PLAIN(plain_w, true, false) PLAIN(plain_x, false, true) PLAIN(plain_both, true, true)
 #undef PLAIN
 
 void CHAIN_NAME(tt_chain)(const tt_chain *g, const void *x, int64_t lines)
 {
-	typedef void tile_fn(const tt_chain *g, const char *x, int64_t m);
+	typedef void tile_fn(const tt_chain *g, const char *x, int64_t m, int64_t lines);
 #define ALL(way) NULL, CHAIN_NAME(way##_1), CHAIN_NAME(way##_2), CHAIN_NAME(way##_3), CHAIN_NAME(way##_4), CHAIN_NAME(way##_5), CHAIN_NAME(way##_6)
 	static tile_fn *const tiles[2][LINES + 1] = { { ALL(across) }, { ALL(along) } };
 #undef ALL
@@ -244,7 +254,7 @@ void CHAIN_NAME(tt_chain)(const tt_chain *g, const void *x, int64_t lines)
 	static tile_fn *const plain[4] = { NULL, CHAIN_NAME(plain_w), CHAIN_NAME(plain_x), CHAIN_NAME(plain_both) };
 	for (int64_t m = 0, next = g->across ? g->ldx : LINES * g->ldx; m < lines; m += LINES, from += next) {
 		int of_plain = (g->plain_w && m == 0) | (g->plain_x && m + LINES + 2 <= g->plain_columns) << 1;
-		(of_plain ? plain[of_plain] : of[TT_MIN((int64_t)LINES, lines - m)])(g, from, m);
+		(of_plain ? plain[of_plain] : of[TT_MIN((int64_t)LINES, lines - m)])(g, from, m, lines);
 	}
 }
 

@@ -14,9 +14,9 @@
 #ifndef TT_NO_X86
 
 enum {
-	CHUNK = 1024,        /* words: 512 KiB of a panel */
-	PANELS = 1 << 14,    /* most words of a task's panels: 4 MiB */
-	COLUMNS = 384 << 10, /* most words of columns of dY at a time: 1.5 MiB */
+	CHUNK = 512,         /* words: 128 KiB of a panel */
+	PANELS = 1 << 13,    /* most words of a task's panels: 2 MiB */
+	COLUMNS = 192 << 10, /* most words of columns of dY at a time: 768 KiB */
 	OPEN = 1536,         /* most lines of a task whose sums stay open */
 };
 
@@ -94,6 +94,14 @@ static void pack_six(const weights *f, const void *dy, int64_t n, int64_t no, fl
 		tt_lines_six_f32(dy, f->o, n, no, f->run, to);
 }
 
+/* `width` bytes of each line from `soon` on are read after this call. */
+static void fetch(tt_chain *c, const uint8_t *soon, int64_t ld, int64_t width, int64_t pair)
+{
+	c->soon = soon;
+	c->soon_ld = ld;
+	c->soon_n = tt_ceil_div(width, 64) * pair;
+}
+
 static void weights_task(void *ctx, int64_t task, int lane)
 {
 	const weights_job *g = ctx;
@@ -131,6 +139,13 @@ static void weights_task(void *ctx, int64_t task, int lane)
 				c.part = open + (many ? ((p - p0) * f->most + o - o0) * WIDE : 0);
 				c.state = g->state ? g->state + at : NULL;
 				c.y = g->dw + at;
+				c.soon_n = 0;
+				if (p + 1 < p1 && o == o0)
+					fetch(&c, x + WIDE * esize, c.plain_ldw, WIDE * esize, f->pair);
+				else if (p + 1 == p1 && o + f->dy < o1)
+					fetch(&c, dy + f->dy * esize, c.plain_ldx, TT_MIN(f->dy, o1 - o - f->dy) * esize, f->pair);
+				else if (p + 1 == p1 && t0 + 2 * chunk <= g->tokens)
+					fetch(&c, g->dy + ((t0 + chunk) * f->o + o0) * esize, c.plain_ldx, TT_MIN(f->dy, o1 - o0) * esize, f->pair);
 				(f->bf16 ? tt_chain_bf16 : tt_chain_f32)(&c, six, no);
 			}
 		}
