@@ -26,16 +26,16 @@ typedef struct tt_chain_step {
 } tt_chain_step;
 
 typedef struct tt_chain {
-	const void *w;             /* the panel, word 0 */
+	const void *w;             /* the panel, word 0; written if `plain` */
 	const tt_chain_step *step;
 	int nsteps;
 	/* Bytes between lines of X, whose words are adjacent; `across`: between runs of six lines, each [words][6]. */
 	int64_t ldx;
 	bool across;
-	/* Across: operands that lie plain and are brought to w and X by the tiles that read them first, in the shade of the multiplications. */
-	const void *plain_w;       /* line 0 of 64 columns, lines `plain_ldw` bytes apart, in place of w for the first six lines; NULL: w is there */
-	const void *plain_x;       /* line 0 of `plain_columns` columns, in place of X for each six that ends two columns before the last one */
-	int64_t plain_ldw, plain_ldx, plain_columns;
+	/* Across: not NULL: the panel is not there yet. The first six lines read 64 columns here, lines `plain_ld` bytes apart, and put them to w, in
+	 * the shade of their multiplications. One step, six lines at least, whole pairs of bf16. */
+	const void *plain;
+	int64_t plain_ld;
 	/* Across: what is wanted after this call is fetched into the second cache meanwhile, one cache line a word: of lines `soon_ld` bytes apart
 	 * 64 bytes by each of the last soon_n tiles; of bf16, whose words take two lines, by two of them. */
 	const void *soon;
@@ -56,7 +56,7 @@ typedef struct tt_chain {
 } tt_chain;
 
 #ifndef TT_NO_X86
-/* Lines [0, lines) of X. With plain operands: one step; whole pairs of bf16. f32 needs AVX512F, BW, DQ and VL; bf16 AVX512_BF16 too. */
+/* Lines [0, lines) of X. f32 needs AVX512F, BW, DQ and VL; bf16 AVX512_BF16 too. */
 void tt_chain_f32(const tt_chain *c, const void *x, int64_t lines);
 void tt_chain_bf16(const tt_chain *c, const void *x, int64_t lines);
 #endif

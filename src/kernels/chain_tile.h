@@ -9,6 +9,24 @@
 #endif
 #define CHAIN_INLINE CHAIN_TARGET static inline __attribute__((always_inline))
 
+/* One word of A and of L lines of X. */
+CHAIN_INLINE void CHAIN_NAME(word)(const int L, const bool along, const __m512 a[4], const char *x, const char *x3, int64_t ldx, __m512 c[LINES][4])
+{
+	TILE_UNROLL
+	for (int i = 0; i < L; i++) {
+		float word;
+		memcpy(&word, !along ? x + 4 * i : i < 3 ? x + i * ldx : x3 + (i - 3) * ldx, 4);
+		const __m512 b = _mm512_set1_ps(word);
+		TILE_UNROLL
+		for (int j = 0; j < 4; j++)
+#if CHAIN_DOT
+			c[i][j] = _mm512_dpbf16_ps(c[i][j], (__m512bh)a[j], (__m512bh)b);
+#else
+			c[i][j] = _mm512_fmadd_ps(a[j], b, c[i][j]);
+#endif
+	}
+}
+
 /* L lines of n words. The accumulators and one word of A and of one line of B: 29 registers. */
 CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w, const char *x, int64_t ldx, int64_t n,
 				    const char *soon, int64_t soon_ld, __m512 c[LINES][4])
@@ -23,82 +41,33 @@ CHAIN_INLINE void CHAIN_NAME(chain)(const int L, const bool along, const char *w
 		TILE_UNROLL
 		for (int j = 0; j < 4; j++)
 			a[j] = _mm512_loadu_ps(w + 64 * j);
-		TILE_UNROLL
-		for (int i = 0; i < L; i++) {
-			float word;
-			memcpy(&word, !along ? x + 4 * i : i < 3 ? x + i * ldx : x3 + (i - 3) * ldx, 4);
-			const __m512 b = _mm512_set1_ps(word);
-			TILE_UNROLL
-			for (int j = 0; j < 4; j++)
-#if CHAIN_DOT
-				c[i][j] = _mm512_dpbf16_ps(c[i][j], (__m512bh)a[j], (__m512bh)b);
-#else
-				c[i][j] = _mm512_fmadd_ps(a[j], b, c[i][j]);
-#endif
-		}
+		CHAIN_NAME(word)(L, along, a, x, x3, ldx, c);
 		x += along ? 4 : 4 * LINES;
 		x3 += 4;
 	}
 }
 
-/* Six lines of n words whose operands lie plain: W is read there and put to `w`, X is put to `x` and read. Lines of X are far apart, and
- * each is one cache line of which 24 bytes are wanted. */
-CHAIN_INLINE void CHAIN_NAME(plain)(const bool plain_w, const bool plain_x, const tt_chain *g, char *w, char *x, int64_t m, int64_t n, __m512 c[LINES][4])
+/* Six lines of n words, the panel's not there yet: they are read where they lie and put there. */
+CHAIN_INLINE void CHAIN_NAME(first)(const tt_chain *g, char *w, const char *x, int64_t n, __m512 c[LINES][4])
 {
-	enum { AHEAD = 12, ELEM = CHAIN_DOT ? 2 : 4 };
-	const int64_t ldw = g->plain_ldw, ldx = g->plain_ldx;
-	const char *from_w = g->plain_w, *from_x = plain_x ? (const char *)g->plain_x + m * ELEM : NULL;
-	for (; n > 0; n--, w += 256, x += 4 * LINES) {
+	const int64_t ld = g->plain_ld;
+	const char *from = g->plain;
+	for (; n > 0; n--, w += 256, x += 4 * LINES, from += ld * (CHAIN_DOT ? 2 : 1)) {
 		__m512 a[4];
-		if (plain_w) {
-			TILE_UNROLL
-			for (int j = 0; j < 4; j++) {
-				__builtin_prefetch(from_w + 4 * ldw + 64 * j);
-#if CHAIN_DOT
-				const __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from_w + 32 * j)));
-				const __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from_w + ldw + 32 * j)));
-				a[j] = _mm512_castsi512_ps(_mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
-#else
-				a[j] = _mm512_loadu_ps(from_w + 64 * j);
-#endif
-				_mm256_storeu_ps((float *)(void *)(w + 64 * j), _mm512_castps512_ps256(a[j]));
-				_mm256_storeu_ps((float *)(void *)(w + 64 * j + 32), _mm512_extractf32x8_ps(a[j], 1));
-			}
-			from_w += ldw * (CHAIN_DOT ? 2 : 1);
-		} else {
-			TILE_UNROLL
-			for (int j = 0; j < 4; j++)
-				a[j] = _mm512_loadu_ps(w + 64 * j);
-		}
-		if (plain_x) {
-			/* Eight columns; the last two are written over by the next word. */
-#if CHAIN_DOT
-			const __m128i even = _mm_loadu_si128((const __m128i *)from_x), odd = _mm_loadu_si128((const __m128i *)(from_x + ldx));
-			_mm_storeu_si128((__m128i *)x, _mm_unpacklo_epi16(even, odd));
-			_mm_storeu_si128((__m128i *)(x + 16), _mm_unpackhi_epi16(even, odd));
-			__builtin_prefetch(from_x + AHEAD * ldx);
-			__builtin_prefetch(from_x + (AHEAD + 1) * ldx);
-			from_x += 2 * ldx;
-#else
-			_mm256_storeu_ps((float *)(void *)x, _mm256_loadu_ps((const float *)(const void *)from_x));
-			__builtin_prefetch(from_x + AHEAD * ldx);
-			from_x += ldx;
-#endif
-		}
-		__asm__ volatile("" ::: "memory"); /* words are broadcast from memory: to take them out of a register costs a multiplier's turn */
 		TILE_UNROLL
-		for (int i = 0; i < LINES; i++) {
-			float word;
-			memcpy(&word, x + 4 * i, 4);
-			const __m512 b = _mm512_set1_ps(word);
-			TILE_UNROLL
-			for (int j = 0; j < 4; j++)
+		for (int j = 0; j < 4; j++) {
+			__builtin_prefetch(from + 4 * ld + 64 * j);
 #if CHAIN_DOT
-				c[i][j] = _mm512_dpbf16_ps(c[i][j], (__m512bh)a[j], (__m512bh)b);
+			const __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from + 32 * j)));
+			const __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from + ld + 32 * j)));
+			a[j] = _mm512_castsi512_ps(_mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
 #else
-				c[i][j] = _mm512_fmadd_ps(a[j], b, c[i][j]);
+			a[j] = _mm512_loadu_ps(from + 64 * j);
 #endif
+			_mm256_storeu_ps((float *)(void *)(w + 64 * j), _mm512_castps512_ps256(a[j]));
+			_mm256_storeu_ps((float *)(void *)(w + 64 * j + 32), _mm512_extractf32x8_ps(a[j], 1));
 		}
+		CHAIN_NAME(word)(LINES, false, a, x, NULL, 0, c);
 	}
 }
 
@@ -176,7 +145,7 @@ CHAIN_INLINE end CHAIN_NAME(store)(const int L, const tt_chain *g, int64_t m, __
 }
 
 /* Lines [m, m+L). Nothing of the job is written within a run of tiles: an address that comes out of a store waits for the multipliers. */
-CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool plain_w, const bool plain_x, const tt_chain *g, const char *x, int64_t m, int64_t lines)
+CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool first, const tt_chain *g, const char *x, int64_t m, int64_t lines)
 {
 	const tt_chain_step *s = g->step, *stop = s + g->nsteps;
 	const int64_t ldx = along ? g->ldx : 0;
@@ -203,8 +172,8 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool pla
 				for (int j = 0; j < 4; j++)
 					c[i][j] = _mm512_setzero_ps();
 		}
-		if (plain_w || plain_x)
-			CHAIN_NAME(plain)(plain_w, plain_x, g, (char *)(uintptr_t)w, (char *)(uintptr_t)x, m, s->n, c);
+		if (first)
+			CHAIN_NAME(first)(g, (char *)(uintptr_t)w, x, s->n, c);
 		else
 			CHAIN_NAME(chain)(L, along, w + s->at * 256, x + s->at * (along ? 4 : 4 * LINES), ldx, s->n, soon, soon_ld, c);
 		for (int j = s->joins; j > 0; j--) {
@@ -227,21 +196,18 @@ CHAIN_INLINE void CHAIN_NAME(tile)(const int L, const bool along, const bool pla
 #define TILES(L)                                                                                                       \
 	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(along_##L)(const tt_chain *g, const char *x, int64_t m, int64_t lines) \
 	{                                                                                                              \
-		CHAIN_NAME(tile)(L, true, false, false, g, x, m, lines);                                                                  \
+		CHAIN_NAME(tile)(L, true, false, g, x, m, lines);                                                      \
 	}                                                                                                              \
 	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(across_##L)(const tt_chain *g, const char *x, int64_t m, int64_t lines) \
 	{                                                                                                              \
-		CHAIN_NAME(tile)(L, false, false, false, g, x, m, lines);                                                                 \
+		CHAIN_NAME(tile)(L, false, false, g, x, m, lines);                                                     \
 	}
 TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
 #undef TILES
-#define PLAIN(name, w, x)                                                                                              \
-	CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(name)(const tt_chain *g, const char *from, int64_t m, int64_t lines) \
-	{                                                                                                              \
-		CHAIN_NAME(tile)(LINES, false, w, x, g, from, m, lines);                                                    \
-	}
-PLAIN(plain_w, true, false) PLAIN(plain_x, false, true) PLAIN(plain_both, true, true)
-#undef PLAIN
+CHAIN_TARGET static __attribute__((noinline)) void CHAIN_NAME(first_six)(const tt_chain *g, const char *x, int64_t m, int64_t lines)
+{
+	CHAIN_NAME(tile)(LINES, false, true, g, x, m, lines);
+}
 
 void CHAIN_NAME(tt_chain)(const tt_chain *g, const void *x, int64_t lines)
 {
@@ -251,11 +217,8 @@ void CHAIN_NAME(tt_chain)(const tt_chain *g, const void *x, int64_t lines)
 #undef ALL
 	tile_fn *const *of = tiles[!g->across];
 	const char *from = x;
-	static tile_fn *const plain[4] = { NULL, CHAIN_NAME(plain_w), CHAIN_NAME(plain_x), CHAIN_NAME(plain_both) };
-	for (int64_t m = 0, next = g->across ? g->ldx : LINES * g->ldx; m < lines; m += LINES, from += next) {
-		int of_plain = (g->plain_w && m == 0) | (g->plain_x && m + LINES + 2 <= g->plain_columns) << 1;
-		(of_plain ? plain[of_plain] : of[TT_MIN((int64_t)LINES, lines - m)])(g, from, m, lines);
-	}
+	for (int64_t m = 0, next = g->across ? g->ldx : LINES * g->ldx; m < lines; m += LINES, from += next)
+		(g->plain && m == 0 ? CHAIN_NAME(first_six) : of[TT_MIN((int64_t)LINES, lines - m)])(g, from, m, lines);
 }
 
 #undef CHAIN_INLINE

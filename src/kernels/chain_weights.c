@@ -118,22 +118,21 @@ static void weights_task(void *ctx, int64_t task, int lane)
 		int64_t n = TT_MIN(chunk, g->tokens - t0), words = tt_ceil_div(n, f->pair);
 		tt_chain_step step = {.n = words, .goes_on = t0 > 0};
 		tt_chain c = {.step = &step, .nsteps = 1, .ldx = f->run * 4, .across = true, .part_step = many ? TT_CHAIN_TILE : 0, .depth = t0 > 0,
-			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4, .plain_ldw = f->k * esize, .plain_ldx = f->o * esize};
-		/* What whole tiles read first they bring here themselves; the rest is packed before. An odd token has no pair to be read with. */
+			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4, .plain_ld = f->k * esize};
+		/* Panels are packed by the tiles that read them first, if those are whole: an odd token has no pair to be read with. Columns are not:
+		 * of a line of dY such a tile would want 24 bytes, and the next one other 24. */
 		bool whole = n % f->pair == 0 && o1 - o0 >= LINES;
 		for (int64_t o = o0; o < o1; o += f->dy) {
-			int64_t no = TT_MIN(f->dy, o1 - o), ready = 0;
+			int64_t no = TT_MIN(f->dy, o1 - o);
 			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
-			pack_six(f, dy + ready * LINES * esize, n, no - ready * LINES, six + ready * f->run);
+			pack_six(f, dy, n, no, six);
 			for (int64_t p = p0; p < p1; p++) {
 				int64_t at = o * f->k + p * WIDE;
 				float *xp = panels + (p - p0) * f->chunk * WIDE;
 				const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
 				c.features = TT_MIN(WIDE, f->k - p * WIDE);
-				c.plain_w = o == o0 && whole && c.features == WIDE ? x : NULL;
-				c.plain_x = ready && p == p0 ? dy : NULL;
-				c.plain_columns = ready * LINES + 2;
-				if (o == o0 && !c.plain_w)
+				c.plain = o == o0 && whole && c.features == WIDE ? x : NULL;
+				if (o == o0 && !c.plain)
 					pack_panel(f, x, n, c.features, xp);
 				c.w = xp;
 				c.part = open + (many ? ((p - p0) * f->most + o - o0) * WIDE : 0);
@@ -141,11 +140,11 @@ static void weights_task(void *ctx, int64_t task, int lane)
 				c.y = g->dw + at;
 				c.soon_n = 0;
 				if (p + 1 < p1 && o == o0)
-					fetch(&c, x + WIDE * esize, c.plain_ldw, WIDE * esize, f->pair);
+					fetch(&c, x + WIDE * esize, c.plain_ld, WIDE * esize, f->pair);
 				else if (p + 1 == p1 && o + f->dy < o1)
-					fetch(&c, dy + f->dy * esize, c.plain_ldx, TT_MIN(f->dy, o1 - o - f->dy) * esize, f->pair);
+					fetch(&c, dy + f->dy * esize, f->o * esize, TT_MIN(f->dy, o1 - o - f->dy) * esize, f->pair);
 				else if (p + 1 == p1 && t0 + 2 * chunk <= g->tokens)
-					fetch(&c, g->dy + ((t0 + chunk) * f->o + o0) * esize, c.plain_ldx, TT_MIN(f->dy, o1 - o0) * esize, f->pair);
+					fetch(&c, g->dy + ((t0 + chunk) * f->o + o0) * esize, f->o * esize, TT_MIN(f->dy, o1 - o0) * esize, f->pair);
 				(f->bf16 ? tt_chain_bf16 : tt_chain_f32)(&c, six, no);
 			}
 		}
