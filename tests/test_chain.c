@@ -184,6 +184,58 @@ static void turns(tt_test *t)
 	}
 }
 
+/* ---- signs of zero ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Every product underflows to -0, and so does a segment; a segment with nothing in it is +0, and so is every sum with one. */
+static void signs(tt_test *t)
+{
+	enum { T = 7, O = 70, K = 32 };
+	static const int64_t full[9] = { 0, 4, 8, 12, 16, 20, 24, 28, 32 }, holes[9] = { 0, 0, 8, 8, 16, 24, 32, 32, 32 }, one[9] = { 0, 0, 0, 0, 0, 0, 32, 32, 32 };
+	const struct { const int64_t *edges; bool bias, negative; } rows[] = { { full, false, true }, { holes, false, false }, { one, false, false },
+									       { full, true, true }, { holes, true, false } };
+	for (int isa = TT_ISA_AVX2; isa <= (int)tt_isa_detect(); isa++)
+		for (int i = 0; i < TT_COUNT(rows) * 4; i++) {
+			tt_dtype dt = i & 1 ? TT_BF16 : TT_F32, out = i & 2 ? TT_BF16 : TT_ACC;
+			int r = i / 4;
+			tt_value v[4] = { { .dtype = dt, .ndim = 2 }, { .dtype = dt, .ndim = 2, .format = TT_PACK_FWD }, { .dtype = TT_F32, .ndim = 1 }, { .dtype = out, .ndim = 2 } };
+			const int64_t n[4][2] = { { T, K }, { O, K }, { O, 0 }, { T, O } };
+			tt_arg a[4] = { { 0 } };
+			for (int j = 0; j < 4; j++) {
+				v[j].dim[0].n = n[j][0];
+				v[j].dim[1].n = n[j][1];
+				int64_t count = n[j][0] * TT_MAX(n[j][1], (int64_t)1);
+				a[j] = (tt_arg){ .p = guarded(count, v[j].dtype), .dtype = v[j].dtype, .ndim = v[j].ndim, .n = { n[j][0], n[j][1] }, .ld = n[j][1] };
+				const float with[] = { -0x1p-100f, 0x1p-100f, -0.0f };
+				for (int64_t k = 0; j < 3 && k < count; k++)
+					if (v[j].dtype == TT_BF16)
+						((tt_bf16 *)a[j].p)[k] = tt_f32_to_bf16(with[j]);
+					else
+						((float *)a[j].p)[k] = with[j];
+			}
+			const tt_value *in[] = { &v[0], &v[1], &v[2] }, *y = &v[3];
+			tt_attr_linear at = { out, { 9, rows[r].edges }, false };
+			tt_kernel_case c = { .op = "linear", .attr = &at, .nin = rows[r].bias ? 3 : 2, .nout = 1, .in = in, .out = &y, .threads = 1 };
+			const tt_override *o = tt_override_lying(&c, (tt_isa)isa);
+			const void *plan = NULL;
+			if (!TT_CHECK(t, o != NULL) || !TT_CHECK_OK(t, o->plan(&c, t->arena, &plan)))
+				return;
+			product p = { .dt = dt, .o = O, .k = K };
+			a[1].p = packed(&p, a[1].p, TT_PACK_FWD);
+			a[1].format = TT_PACK_FWD;
+			tt_env env = { .threads = 1 };
+			tt_call call = { .in = a, .out = &a[3], .nin = c.nin, .nout = 1, .attr = &at, .plan = plan, .env = &env };
+			call.scratch = guarded(tt_round_up((int64_t)o->scratch(&c), 64) / 4, TT_F32);
+			o->run(&call);
+			int64_t bad = 0;
+			for (int64_t k = 0; k < T * O; k++) {
+				float f = out == TT_BF16 ? tt_bf16_to_f32(((tt_bf16 *)a[3].p)[k]) : ((float *)a[3].p)[k];
+				bad += f != 0 || !!__builtin_signbit(f) != rows[r].negative;
+			}
+			TT_CHECK_MSG(t, bad == 0, "row %d, %s->%s (%s): %lld of %d are not %c0", r, tt_dtype_name(dt), tt_dtype_name(out), o->name, (long long)bad, T * O,
+				     rows[r].negative ? '-' : '+');
+		}
+}
+
 /* ---- columns in sixes -------------------------------------------------------------------------------------------------------------------------- */
 
 static void sixes(tt_test *t)
@@ -222,6 +274,7 @@ static void sixes(tt_test *t)
 const tt_case tt_suite_chain[] = {
 	{ "sums", sums, TT_TIER_QUICK },
 	{ "turns", turns, TT_TIER_QUICK },
+	{ "signs", signs, TT_TIER_QUICK },
 	{ "sixes", sixes, TT_TIER_QUICK },
 	{ 0 },
 };
