@@ -75,7 +75,12 @@ tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cf
 	tt_run_options o;
 	tt_trainer *t;
 	TT_TRY(tt_run_options_from_config(a, cfg, &o));
-	TT_TRY(tt_trainer_plan(&o, &t));
+	tt_comm *end = tt_comm_fake_create(0, (int)cfg->hardware.ranks); /* rank 0's, of the mesh that would run */
+	o.mesh.comm = end;
+	tt_status planned = tt_trainer_plan(&o, &t);
+	if (planned)
+		tt_comm_fake_destroy(end);
+	TT_TRY(planned);
 	const tt_exec *e = tt_trainer_exec(t);
 	tt_doctor_plan p = {
 		.name = name, .params = tt_trainer_params(t), .saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only,
@@ -96,6 +101,7 @@ tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cf
 	if (!p.references && !p.exact && !o.exec.f64)
 		find_slow(a, e, o.exec.threads, &p);
 	tt_trainer_destroy(t);
+	tt_comm_fake_destroy(end);
 	*out = p;
 	return TT_OK;
 }

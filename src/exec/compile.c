@@ -312,7 +312,12 @@ static tt_status add_reads(tt_exec *e, program *p)
 static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 {
 	program p = {.g = m->g, .store = m->store, .at = m->at, .t_max = -1, .seqs_max = -1, .seen_T = -1, .seen_frame = -1, .counted_T = -1};
-	int64_t *instr_at = TT_NEWN(e->arena, int64_t, m->g->nnodes);
+	int64_t *instr_at = TT_NEWN(e->arena, int64_t, m->g->nnodes), mine = 0;
+	for (int64_t i = 0; i < m->g->nnodes; i++)
+		mine += m->g->nodes[i].seg == seg;
+	p.lines = TT_NEWN(e->arena, line, mine);
+	p.instrs = TT_NEWN(e->arena, instr, mine);
+	p.cap_lines = p.cap_instrs = mine;
 	for (int64_t i = 0; i < m->g->nnodes; i++) {
 		const tt_node *n = &m->g->nodes[i];
 		if (n->seg != seg)
@@ -385,6 +390,13 @@ tt_status tt_exec_add_graph(tt_exec *e, const tt_graph *g)
 		TT_FAIL(TT_ERR_TYPE, "the graph is built for %s, the executor for %s", g->f64 ? "double" : "float", e->o.f64 ? "double" : "float");
 	merger m = {.e = e, .g = g};
 	TT_TRY(drop_repeats(e, &m));
+	if (e->nstores + g->nvalues > e->cap_stores) { /* at once: growing by halves would copy it many times */
+		e->cap_stores = e->nstores + g->nvalues;
+		store *all = TT_NEWN(e->arena, store, e->cap_stores);
+		if (e->nstores)
+			memcpy(all, e->stores, sizeof *all * (size_t)e->nstores);
+		e->stores = all;
+	}
 	m.store = TT_NEWN(e->arena, int32_t, g->nvalues);
 	m.at = TT_NEWN(e->arena, int64_t, g->nvalues);
 	m.whole = TT_NEWN(e->arena, tt_v, g->nvalues);

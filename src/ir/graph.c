@@ -489,16 +489,19 @@ tt_v tt_node_add(tt_graph *g, const tt_op *op, const void *attr, int nin, const 
 
 /* ---- copies ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Room for what a copy will have at least. */
+/* Room for what a copy will have: often more than the old graph. Memory that is not touched costs nothing, growing copies all. */
 static void reserve(tt_graph *g, int64_t nvalues, int64_t nnodes)
 {
+	enum { MORE = 4 };
+	names_reserve(g, nvalues);
+	nvalues *= MORE;
+	nnodes *= MORE;
 	tt_value *values = TT_NEWN(g->arena, tt_value, nvalues);
 	memcpy(values, g->values, sizeof *values * (size_t)g->nvalues);
 	g->values = values;
 	g->cap_values = nvalues;
 	g->nodes = TT_NEWN(g->arena, tt_node, nnodes);
 	g->cap_nodes = nnodes;
-	names_reserve(g, nvalues);
 }
 
 /* A name of the old graph for the new one: the same text where both live in one arena. */
