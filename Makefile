@@ -59,6 +59,11 @@ TEST_OBJ := $(TESTS:%.c=$(OBJ)/%.o)
 LIB_OBJ := $(filter-out $(OBJ)/src/cli/main.o,$(SRC_OBJ)) $(KERNEL_OBJ)
 API_OBJ := $(filter-out $(OBJ)/src/cli/%,$(LIB_OBJ))
 
+# A plug-in for each MPI that is here (src/comm/mpi): the program itself links none.
+MPIS := openmpi mpich
+MPI_HERE = $(foreach m,$(MPIS),$(if $(shell command -v mpicc.$m),$m))
+PLUGINS = $(MPI_HERE:%=$(BIN)/titan-mpi-%.so)
+
 # ---- where things are installed; DESTDIR stands above all of it ---------------------------------------------------
 
 VERSION := $(shell sed -n 's/.*define TT_VERSION "\(.*\)"/\1/p' src/base/version.h)
@@ -83,21 +88,22 @@ BENCH_PYTHON ?= python3
 BENCH_QUICK ?=
 export BENCH_PYTHON BENCH_QUICK
 
-.PHONY: all lib install uninstall demo test proof bench lint deps clean help objects syntax print-bin
+.PHONY: all lib install uninstall demo test proof bench lint deps deps-mpi clean help objects syntax print-bin
 .DELETE_ON_ERROR:
 
 # The build is a make of its own, started once the packages are there; it uses all cores unless -j was given.
 BUILD = case "$$MAKEFLAGS" in *jobserver*) j=;; *) j=-j$(JOBS);; esac; $(MAKE) --no-print-directory $$j
 
-all: deps
-	@$(BUILD) $(BIN)/titan $(BIN)/titan-test
+all: deps $(if $(filter test,$(MAKECMDGOALS)),deps-mpi)
+	@$(BUILD) $(BIN)/titan $(BIN)/titan-test $(PLUGINS)
+	@for m in $(MPIS); do command -v mpicc.$$m >/dev/null || echo "mpi   no mpicc.$$m: without a plug-in for $$m, ranks are threads (lib$$m-dev)"; done
 
 lib: deps
 	@$(BUILD) $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
 
 # Builds first, which needs no rights; only tools/install.sh writes outside the folder.
 install: deps
-	@$(BUILD) $(BIN)/titan $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
+	@$(BUILD) $(BIN)/titan $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR) $(PLUGINS)
 	@tools/install.sh install $(BIN)
 
 uninstall:
@@ -139,6 +145,10 @@ lint:
 deps:
 	@tools/deps.sh
 
+# What the tests of ranks as processes use; without it they are skipped, and say so.
+deps-mpi: deps
+	@tools/deps.sh mpi
+
 clean:
 	rm -rf build
 
@@ -169,6 +179,12 @@ $(BIN)/titan-test: $(TEST_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
 	@echo "link  $@"
 	@$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LDFLAGS) $(LIBS)
+
+# The MPI's compiler wrapper, with this compiler in it.
+$(BIN)/titan-mpi-%.so: src/comm/mpi/plugin.c src/comm/mpi_abi.h src/comm/comm.h src/base/base.h Makefile
+	@mkdir -p $(@D)
+	@echo "mpicc $@"
+	@OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* -std=gnu17 -O2 $(WARN) -fPIC -Isrc $(if $(WERROR),-Werror) -shared -DTT_MPI_NAME='"$*"' -o $@ $<
 
 $(BIN)/bench/onednn_gemm: $(OBJ)/bench/onednn_gemm.o $(LIB_OBJ)
 	@mkdir -p $(@D)

@@ -2,6 +2,7 @@
 # Installs what titan.c is built with, on Debian and its relatives. Does nothing where all is there.
 #   tools/deps.sh         to build, test and run the demo
 #   tools/deps.sh demo    also what `make demo` compares with and learns
+#   tools/deps.sh mpi     MPIs, whose tests are skipped without: says what is missing, installs it where it may, and never fails
 #   tools/deps.sh lint    also what `make lint` and the sanitizers use
 set -eu
 
@@ -24,6 +25,12 @@ pkg-config           the test of the installed library
 groff                the test of the man pages
 g++                  the test that titan.h is C++ too
 libclang-rt-14-dev   clang's sanitizers"
+MPI="\
+libopenmpi-dev       ranks as processes under Open MPI: the plug-in
+openmpi-bin          its mpiexec
+libmpich-dev         the same under MPICH
+mpich                its mpiexec
+iproute2             the test of ranks in two network namespaces"
 # By hand only: golang-github-burntsushi-toml-dev carries the public toml-test cases.
 
 list=$BUILD
@@ -31,7 +38,8 @@ case "${1-}" in
 "") ;;
 demo) list="$BUILD"$'\n'"$DEMO" ;;
 lint) list="$BUILD"$'\n'"$LINT" ;;
-*) echo "tools/deps.sh: unknown argument '$1'; there are: demo, lint" >&2; exit 2 ;;
+mpi) list=$MPI ;;
+*) echo "tools/deps.sh: unknown argument '$1'; there are: demo, mpi, lint" >&2; exit 2 ;;
 esac
 
 # Says whether a package is there by a file of it, which costs no process and also sees what was installed by other means.
@@ -44,6 +52,11 @@ has() {
 	libxxhash-dev) have_header xxhash.h ;;
 	xz-utils) type -P xz >/dev/null ;;
 	linux-libc-dev) have_header linux/version.h ;;
+	libopenmpi-dev) type -P mpicc.openmpi >/dev/null ;;
+	openmpi-bin) type -P mpiexec.openmpi >/dev/null ;;
+	libmpich-dev) type -P mpicc.mpich >/dev/null ;;
+	mpich) type -P mpiexec.mpich >/dev/null ;;
+	iproute2) type -P ip >/dev/null ;;
 	libclang-rt-14-dev) compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.a' >/dev/null ;;
 	*) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$' ;;
 	esac
@@ -58,6 +71,14 @@ while read -r name why; do
 	fi
 done <<<"$list"
 [ ${#missing[@]} -gt 0 ] || exit 0
+optional=
+if [ "${1-}" = mpi ]; then
+	optional=1
+	if ! type -P apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+		printf 'Not installed, so the tests that use it are skipped (sudo apt-get install %s):\n%s' "${missing[*]}" "$reasons"
+		exit 0
+	fi
+fi
 
 if ! type -P apt-get >/dev/null; then
 	printf 'titan.c needs what Debian calls: %s\nThis system has no apt-get. Install the same libraries by its own means:\n%s' \
@@ -79,6 +100,10 @@ install() { apt-get install -y -q --no-install-recommends "${missing[@]}" >"$log
 if ! install; then
 	echo "Fetching the package lists first (apt-get update)"
 	if ! apt-get update -q >"$log" 2>&1 || ! install; then
+		if [ -n "$optional" ]; then
+			echo "apt-get could not install ${missing[*]}: the tests that use it are skipped"
+			exit 0
+		fi
 		cat "$log" >&2
 		echo "tools/deps.sh: apt-get could not install: ${missing[*]}" >&2
 		exit 1

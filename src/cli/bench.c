@@ -17,6 +17,7 @@ static const bench benches[] = {
 	{ "gemm", tt_bench_gemm, tt_bench_md_gemm, false },
 	{ "attention", tt_bench_attention, tt_bench_md_attention, false },
 	{ "startup", tt_bench_startup, tt_bench_md_startup, false },
+	{ "comm", tt_bench_comm, tt_bench_md_comm, false },
 	{ "passes", tt_bench_passes, tt_bench_md_passes, true },
 };
 
@@ -58,6 +59,9 @@ static tt_status parse(tt_arena *a, const bench *b, int argc, const char *const 
 		} else if (b->run == tt_bench_startup && (v = value_of("--runs", argc, argv, &i))) {
 			TT_TRY(number("--runs", v, TT_BENCH_RUNS, &n));
 			o->runs = (int)n;
+		} else if (b->run == tt_bench_comm && (v = value_of("--ranks", argc, argv, &i))) {
+			TT_TRY(number("--ranks", v, 256, &n));
+			o->ranks = (int)n;
 		} else if (b->trains && (v = value_of("--preset", argc, argv, &i))) {
 			o->preset = v;
 		} else if (b->trains && (v = value_of("--steps", argc, argv, &i))) {
@@ -94,7 +98,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	}
 	if (!b) {
 		const char *near = tt_nearest(name, names, n);
-		TT_FAIL(TT_ERR_USAGE, "titan bench \"%s\": there are train, gemm, attention, startup, passes and report%s%s%s", name,
+		TT_FAIL(TT_ERR_USAGE, "titan bench \"%s\": there are train, gemm, attention, startup, comm, passes and report%s%s%s", name,
 			near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 	}
 	tt_bench_options o = { .preset = "dense-20m", .dtype = TT_BF16, .steps = 8, .isa = tt_isa_detect() };
@@ -103,8 +107,8 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	json_t *j;
 	TT_TRY(b->run(a, &o, &j));
 	tt_buf out = { 0 };
-	char *text = json ? json_dumps(j, JSON_REAL_PRECISION(9)) : NULL;
-	if (json)
+	char *text = json && j ? json_dumps(j, JSON_REAL_PRECISION(9)) : NULL;
+	if (text)
 		tt_buf_printf(&out, "%s\n", text);
 	else
 		b->md(j, &out);

@@ -106,6 +106,7 @@ typedef struct tt_bench_options {
 	int nflags;     /* config flags above the preset's: train: all together; passes: each is compared with the preset */
 	const char *const *flags;
 	int runs;       /* startup: processes per preset; 0: 10 */
+	int ranks;      /* comm: threads; 0: 2, or as many as a launcher started */
 } tt_bench_options;
 
 typedef struct tt_bench_preset {
@@ -122,6 +123,7 @@ tt_status tt_bench_passes(tt_arena *a, const tt_bench_options *o, json_t **out) 
 tt_status tt_bench_gemm(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
 tt_status tt_bench_attention(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
 tt_status tt_bench_startup(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
+tt_status tt_bench_comm(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED; /* *out NULL on the ranks above 0 */
 
 /* ---- the report (bench_report.c, bench_svg.c) ---------------------------------------------------------------------------------------------- */
 
@@ -133,6 +135,7 @@ void tt_bench_md_gemm(const json_t *j, tt_buf *b);
 void tt_bench_md_onednn(const json_t *j, tt_buf *b);
 void tt_bench_md_attention(const json_t *j, tt_buf *b);
 void tt_bench_md_startup(const json_t *j, tt_buf *b);
+void tt_bench_md_comm(const json_t *j, tt_buf *b);
 /* Bars of the same: tokens per second beside the peers', shares of the peak. */
 void tt_bench_svg(const json_t *all, tt_buf *b);
 /* Joins DIR/train.jsonl and DIR/{passes,gemm,onednn,attention,startup}.json, as many as there are, into DIR/bench.{json,md,svg}. */

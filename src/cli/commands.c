@@ -82,6 +82,8 @@ static void on_signal(int number, const char *text)
 static void stop_and_save(int number) { on_signal(number, "stopping after this step and saving; again to stop now\n"); }
 static void stop_only(int number) { on_signal(number, "stopping after this step, nothing is saved (checkpoint.enable); again to stop now\n"); }
 
+static void note_only(int number) { stop_signal = number; }
+
 typedef struct cli_run {
 	const tt_config *cfg;
 	double parse_seconds;
@@ -111,7 +113,15 @@ static tt_status lead(const cli_run *x, tt_comm *c)
 static tt_status rank(tt_comm *c, void *ctx)
 {
 	const cli_run *x = ctx;
-	return tt_comm_rank(c) == 0 ? lead(x, c) : tt_run_follow(x->cfg, c);
+	if (tt_comm_rank(c) == 0)
+		return lead(x, c);
+	if (!tt_comm_sees_memory(c)) { /* rank 0 says what is to be said, and ends the run after a step; the launcher may send the signal to all */
+		tt_log_set_level(TT_LOG_ERROR);
+		struct sigaction act = { .sa_handler = note_only, .sa_flags = SA_RESTART };
+		sigaction(SIGTERM, &act, NULL);
+		sigaction(SIGINT, &act, NULL);
+	}
+	return tt_run_follow(x->cfg, c);
 }
 
 tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
@@ -119,6 +129,12 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 	cli_run x = { cfg, parse_seconds, valid_whole, sum };
 	if (cfg->hardware.ranks == 1)
 		return lead(&x, NULL);
+	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = &stop_signal, .delay_us = cfg->comm.delay_us,
+			      .spin_us = cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
+	tt_comm_launch l;
+	TT_TRY(tt_comm_launched(&l));
+	if (l.size > 1)
+		return tt_comm_mpi(&o, rank, &x);
 	if (cfg->hardware.ranks > 256)
 		TT_FAIL(TT_ERR_USAGE, "hardware.ranks = %lld: at most 256 ranks run as threads of one process (titan plan takes any number)", (long long)cfg->hardware.ranks);
 	/* What is wrong with the config is said once, and not by whichever rank comes first. */
@@ -127,9 +143,24 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 	tt_status s = tt_run_options_from_config(a, cfg, &checked);
 	tt_arena_destroy(a);
 	TT_TRY(s);
-	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .spin_us = cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0,
-			      .delay_us = cfg->comm.delay_us };
 	return tt_comm_threads((int)cfg->hardware.ranks, &o, rank, &x);
+}
+
+/* The config of a run: where a launcher started ranks, it says how many there are. */
+static tt_status run_config(tt_arena *a, int argc, const char *const *argv, const tt_comm_launch *l, tt_config **out)
+{
+	TT_TRY(tt_cli_config(a, argc, argv, NULL, out));
+	const char *where = tt_config_source(*out, "hardware.ranks");
+	if (l->size == 1)
+		return TT_OK;
+	if (where && (*out)->hardware.ranks != l->size)
+		TT_FAIL(TT_ERR_USAGE, "%s: hardware.ranks is %lld, and %s started %d processes, each of them a rank (leave the key out, or start %lld)", where,
+			(long long)(*out)->hardware.ranks, l->by, l->size, (long long)(*out)->hardware.ranks);
+	const char **more = TT_NEWN(a, const char *, argc + 1);
+	if (argc)
+		memcpy(more, argv, sizeof *more * (size_t)argc);
+	more[argc] = tt_arena_printf(a, "--hardware.ranks=%d", l->size);
+	return tt_cli_config(a, argc + 1, more, NULL, out);
 }
 
 /* Its warnings are the caller's: a run logs them itself. */
@@ -149,8 +180,11 @@ tt_status tt_cmd_train(int argc, const char *const *argv)
 	double t0 = tt_now();
 	tt_config *cfg, resolved;
 	tt_run_summary sum;
-	tt_status s = tt_cli_config(a, argc, argv, NULL, &cfg);
-	if (s == TT_OK) {
+	tt_comm_launch l;
+	tt_status s = tt_comm_launched(&l);
+	if (s == TT_OK)
+		s = run_config(a, argc, argv, &l, &cfg);
+	if (s == TT_OK && l.rank == 0) {
 		tt_config_log_warnings(cfg);
 		if (cfg->job.print_config)
 			s = print_resolved(a, cfg, &resolved);

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "comm/comm.h"
+
+enum { TEXT = 4096 };
 
 /* Prints what went wrong; the exit code. */
 static int finish(tt_status s)
@@ -12,7 +15,12 @@ static int finish(tt_status s)
 		return 1;
 	}
 	if (s != TT_OK && *tt_error_text()) { /* without a text the command has printed its finding */
-		fprintf(stderr, "titan: %s: %s\n", tt_status_name(s), tt_error_text());
+		char text[TEXT], who[32] = "";
+		snprintf(text, sizeof text, "%s", tt_error_text());
+		tt_comm_launch l;
+		if (tt_comm_launched(&l) == TT_OK && l.rank > 0)
+			snprintf(who, sizeof who, "rank %d: ", l.rank);
+		fprintf(stderr, "%stitan: %s: %s\n", who, tt_status_name(s), text);
 		if (getenv("TITAN_TRAIL"))
 			fprintf(stderr, "  at %s\n", tt_error_trail());
 	}
@@ -64,5 +72,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < argc - 2; i++)
 		if (!strcmp(rest[i], "--help") || !strcmp(rest[i], "-h"))
 			return finish(tt_cmd_help(1, &c->name));
-	return finish(tt_command_run(c, argc - 2, rest));
+	int code = finish(tt_command_run(c, argc - 2, rest));
+	tt_comm_leave(code);
+	return code;
 }

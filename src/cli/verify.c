@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/machine.h"
 #include "cli/cli.h"
 #include "train/verify.h"
 
@@ -104,6 +105,7 @@ static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, b
 typedef struct words {
 	const char *meshes, *flag; /* and which flag said so */
 	bool ranks;
+	const char *backend; /* NULL: as the ranks were started */
 	const char **rest;
 	int n;
 } words;
@@ -134,8 +136,9 @@ static tt_status read_words(tt_arena *a, int argc, const char *const *argv, tt_v
 				TT_FAIL(TT_ERR_USAGE, "--numerics=%s: exact (all bits of training; the default) or fast (the forward's)", x);
 			v->fast = !strcmp(x, "fast");
 		} else if ((x = value_of(arg, "--backend"))) {
-			if (strcmp(x, "threads"))
-				TT_FAIL(TT_ERR_USAGE, "--backend=%s: ranks are threads of this process in this version (--backend=threads)", x);
+			if (strcmp(x, "threads") && strcmp(x, "mpi"))
+				TT_FAIL(TT_ERR_USAGE, "--backend=%s: there are threads and mpi", x);
+			w->backend = x;
 		} else if (!strcmp(arg, "--full")) {
 			v->full = true;
 		} else {
@@ -181,11 +184,74 @@ static void print_illegal(tt_arena *a, const tt_verify_result *r)
 	}
 }
 
+typedef struct work {
+	tt_arena *a;
+	const words *w;
+	const tt_run_options *o;
+	tt_verify_options *v;
+	bool all; /* every mesh */
+} work;
+
+static void print_result(const work *k, const tt_verify_result *r, double seconds)
+{
+	const tt_verify_options *v = k->v;
+	print_illegal(k->a, r);
+	if (k->all)
+		printf("  not run: meshes of more than %d ranks%s\n", v->ranks, v->ranks < TT_VERIFY_RANKS ? tt_arena_printf(k->a, " (--ranks=%d)", TT_VERIFY_RANKS) : "");
+	print_model(k->o, v, &r->model);
+	if (v->fast)
+		printf("%lld meshes proven: each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)", (long long)r->proven);
+	else
+		printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s", (long long)r->proven,
+		       (long long)r->numbers, (long long)r->states, v->full ? "" : ", and in step 1 every value");
+	printf("; %lld differ; %lld are not legal; %.1f s\n", (long long)r->failed, (long long)r->illegal, seconds);
+	fflush(stdout);
+}
+
+/* `c`: NULL where ranks are threads that tt_verify makes; else this process's, of which the first prints. */
+static tt_status prove(tt_comm *c, void *ctx)
+{
+	work *k = ctx;
+	tt_verify_options *v = k->v;
+	bool prints = !c || tt_comm_rank(c) == 0;
+	tt_verify_result r;
+	double t0 = tt_now();
+	v->comm = c;
+	if (prints)
+		printf("one rank against %s, %s, ranks as %s\n", k->all ? tt_arena_printf(k->a, "every mesh of 2 to %d ranks", v->ranks) : k->w->meshes,
+		       v->fast ? "fast numerics: the forward of one step" :
+				 tt_arena_printf(k->a, "exact numerics: %d steps from the start, a save, and 2 steps from the save of the mesh before", v->steps),
+		       c ? "processes of an MPI job" : "threads");
+	TT_TRY(tt_verify(k->a, k->o, v, prints ? seen : NULL, k->a, &r));
+	if (prints)
+		print_result(k, &r, tt_now() - t0);
+	if (!k->all && r.illegal)
+		TT_FAIL(TT_ERR_USAGE, "%s: %s", k->w->flag, r.meshes[0].illegal ? r.meshes[0].illegal : "not all of the meshes are legal");
+	if (!r.proven && !r.failed)
+		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v->ranks);
+	if (r.failed)
+		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
+	return TT_OK;
+}
+
+/* Do ranks come from where --backend says? */
+static tt_status check_backend(const words *w, const tt_comm_launch *l)
+{
+	if (w->backend && !strcmp(w->backend, "mpi") && l->size == 1)
+		TT_FAIL(TT_ERR_USAGE, "--backend=mpi needs a launcher: mpiexec -n 4 titan verify CONFIG --backend=mpi");
+	if (w->backend && !strcmp(w->backend, "threads") && l->size > 1)
+		TT_FAIL(TT_ERR_USAGE, "--backend=threads, and %s started %d processes", l->by, l->size);
+	return TT_OK;
+}
+
 static tt_status run(tt_arena *a, int argc, const char *const *argv)
 {
-	tt_verify_options v = { .ranks = 8, .steps = 3 };
+	tt_comm_launch l;
+	TT_TRY(tt_comm_launched(&l));
+	tt_verify_options v = { .ranks = l.size > 1 ? l.size : 8, .steps = 3 };
 	words w;
 	TT_TRY(read_words(a, argc, argv, &v, &w));
+	TT_TRY(check_backend(&w, &l));
 	tt_config *cfg;
 	tt_run_options o;
 	TT_TRY(tt_cli_config(a, w.n, w.rest, NULL, &cfg));
@@ -193,29 +259,13 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	bool all = !w.meshes || !strcmp(w.meshes, "all");
 	if (!all)
 		TT_TRY(parse_meshes(a, w.flag, w.meshes, cfg->parallelism.enable_sequence_parallel, &v));
-	tt_verify_result r;
-	double t0 = tt_now();
-	printf("one rank against %s, %s, ranks as threads\n", all ? tt_arena_printf(a, "every mesh of 2 to %d ranks", v.ranks) : w.meshes,
-	       v.fast ? "fast numerics: the forward of one step" :
-			tt_arena_printf(a, "exact numerics: %d steps from the start, a save, and 2 steps from the save of the mesh before", v.steps));
-	TT_TRY(tt_verify(a, &o, &v, seen, a, &r));
-	print_illegal(a, &r);
-	if (all)
-		printf("  not run: meshes of more than %d ranks%s\n", v.ranks, v.ranks < TT_VERIFY_RANKS ? tt_arena_printf(a, " (--ranks=%d)", TT_VERIFY_RANKS) : "");
-	print_model(&o, &v, &r.model);
-	if (v.fast)
-		printf("%lld meshes proven: each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)", (long long)r.proven);
-	else
-		printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s", (long long)r.proven,
-		       (long long)r.numbers, (long long)r.states, v.full ? "" : ", and in step 1 every value");
-	printf("; %lld differ; %lld are not legal; %.1f s\n", (long long)r.failed, (long long)r.illegal, tt_now() - t0);
-	if (!all && r.illegal)
-		TT_FAIL(TT_ERR_USAGE, "%s: %s", w.flag, r.meshes[0].illegal ? r.meshes[0].illegal : "not all of the meshes are legal");
-	if (!r.proven && !r.failed)
-		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v.ranks);
-	if (r.failed)
-		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
-	return TT_OK;
+	work k = { a, &w, &o, &v, all };
+	if (l.size == 1)
+		return prove(NULL, &k);
+	if (v.ranks > l.size)
+		TT_FAIL(TT_ERR_USAGE, "%s asks for %d ranks, and %s started %d processes", all ? "--ranks" : w.flag, v.ranks, l.by, l.size);
+	tt_comm_options c = { .init_timeout_s = 300, .spin_us = l.size <= tt_machine_threads() ? 20 : 0 };
+	return tt_comm_mpi(&c, prove, &k);
 }
 
 tt_status tt_cmd_verify(int argc, const char *const *argv)

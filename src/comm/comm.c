@@ -5,17 +5,35 @@
 
 int tt_comm_rank(const tt_comm *c) { return c->rank; }
 int tt_comm_size(const tt_comm *c) { return c->size; }
-void tt_comm_set_timeout(tt_comm *c, double seconds) { c->timeout_s = seconds; }
+const char *tt_comm_backend_name(const tt_comm *c) { return c->backend->name; }
+bool tt_comm_sees_memory(const tt_comm *c) { return c->backend->sees_memory; }
+int tt_comm_neighbours(const tt_comm *c) { return c->neighbours; }
+uint64_t tt_comm_program(const tt_comm *c, int rank) { return c->programs ? c->programs[rank] : 0; }
+
+void tt_comm_set_timeout(tt_comm *c, double seconds)
+{
+	tt_comm *w = c->whole ? c->whole : c;
+	w->timeout_s = seconds;
+	if (seconds > 0)
+		w->silence_s = seconds;
+}
+
 void tt_comm_abort(tt_comm *c, tt_status code) { c->backend->abort(c, code, tt_error_text()); }
 
 int tt_comm_group_size(const tt_comm_group *g) { return g->n; }
 int tt_comm_group_index(const tt_comm_group *g) { return g->index; }
 int tt_comm_group_rank(const tt_comm_group *g, int i) { return g->ranks[i]; }
 const char *tt_comm_group_name(const tt_comm_group *g) { return g->name; }
+bool tt_comm_group_sees_memory(const tt_comm_group *g) { return g->comm->backend->sees_memory; }
 tt_comm_count tt_comm_group_count(const tt_comm_group *g) { return g->count; }
 
 tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out)
 {
+	if (c->whole) {
+		for (int i = 0; i < n; i++)
+			TT_ASSERT(ranks[i] < c->size, "group %s: rank %d of %d", name, ranks[i], c->size);
+		c = c->whole;
+	}
 	for (tt_comm_group *g = c->groups; g; g = g->next)
 		if (g->n == n && !strcmp(g->name, name) && !memcmp(g->ranks, ranks, sizeof *ranks * (size_t)n)) {
 			*out = g;
@@ -41,10 +59,22 @@ tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ran
 	return TT_OK;
 }
 
+tt_status tt_comm_sub(tt_comm *c, int n, tt_comm **out)
+{
+	TT_ASSERT(c->rank < n && n <= c->size && !c->whole, "rank %d of the first %d of %d", c->rank, n, c->size);
+	tt_comm *s = TT_NEW(c->arena, tt_comm);
+	*s = *c;
+	s->size = n;
+	s->whole = c;
+	s->groups = NULL;
+	*out = s;
+	return TT_OK;
+}
+
 int64_t tt_exchange_scratch(const tt_comm_group *g, const tt_exchange *x)
 {
 	int64_t n = 0;
-	if (!g->comm->backend->sees_memory)
+	if (!g->comm->backend->sees_memory && !x->lands)
 		for (int i = 0; i < g->n * tt_exchange_parts(x); i++)
 			n += tt_round_up(tt_block_bytes(&x->take[i]), 64);
 	return n;
@@ -135,7 +165,7 @@ static void blocks_init(blocks *b, const tt_comm_group *g)
 
 static tt_status run(tt_comm_group *g, const char *kind, const char *name, blocks *b, void (*use)(void *, const tt_block *, int), void *ctx)
 {
-	tt_exchange x = { .kind = kind, .name = name, .give = b->give, .take = b->take, .use = use, .ctx = ctx };
+	tt_exchange x = { .kind = kind, .name = name, .lands = true, .give = b->give, .take = b->take, .use = use, .ctx = ctx };
 	int64_t n = tt_exchange_scratch(g, &x);
 	if (n)
 		x.scratch = tt_arena_alloc(g->comm->arena, (size_t)n);
@@ -158,7 +188,7 @@ static void join(void *ctx, const tt_block *take, int n)
 	gathered *c = ctx;
 	for (int i = 0; i < n; i++) {
 		int64_t bytes = tt_block_bytes(&take[i]);
-		if (bytes)
+		if (bytes && take[i].p != c->to)
 			memcpy(c->to, take[i].p, (size_t)bytes);
 		c->to += bytes;
 	}
@@ -170,7 +200,7 @@ tt_status tt_comm_all_gather(tt_comm_group *g, const char *name, const void *min
 	blocks_init(&b, g);
 	for (int i = 0; i < g->n; i++) {
 		b.give[i] = tt_block_flat(mine, bytes);
-		b.take[i] = tt_block_flat(NULL, bytes);
+		b.take[i] = tt_block_flat((uint8_t *)all + i * bytes, bytes);
 	}
 	gathered c = { all };
 	return run(g, "all-gather", name, &b, join, &c);
@@ -184,7 +214,7 @@ tt_status tt_comm_broadcast(tt_comm_group *g, const char *name, int root, void *
 		for (int i = 0; i < g->n; i++)
 			b.give[i] = i == root ? (tt_block){ 0 } : tt_block_flat(p, bytes);
 	else
-		b.take[root] = tt_block_flat(NULL, bytes);
+		b.take[root] = tt_block_flat(p, bytes);
 	gathered c = { p };
 	return run(g, "broadcast", name, &b, join, &c);
 }
@@ -197,17 +227,33 @@ static const char *state_name(int s)
 	return names[s];
 }
 
-void tt_recorder_newest(const tt_recorder *r, tt_buf *b)
+void tt_recorder_last(const tt_recorder *r, tt_last *out)
 {
 	int64_t n = atomic_load_explicit(&r->n, memory_order_acquire);
-	if (!n) {
-		tt_buf_str(b, "no exchange yet");
+	memset(out, 0, sizeof *out);
+	if (!n)
 		return;
-	}
 	const tt_record *e = &r->ring[(n - 1) % TT_RECORD];
-	char name[NAME];
-	get_name(e, name);
-	tt_buf_printf(b, "%s #%lld of %s \"%s\"", atomic_load(&e->kind), (long long)atomic_load(&e->seq), atomic_load(&e->group), name);
+	out->n = n;
+	out->seq = atomic_load(&e->seq);
+	strncpy(out->kind, atomic_load(&e->kind), sizeof out->kind - 1);
+	strncpy(out->group, atomic_load(&e->group), sizeof out->group - 1);
+	get_name(e, out->name);
+}
+
+void tt_last_print(const tt_last *l, tt_buf *b)
+{
+	if (l->n)
+		tt_buf_printf(b, "%s #%lld of %s \"%s\"", l->kind, (long long)l->seq, l->group, l->name);
+	else
+		tt_buf_str(b, "no exchange yet");
+}
+
+void tt_recorder_newest(const tt_recorder *r, tt_buf *b)
+{
+	tt_last l;
+	tt_recorder_last(r, &l);
+	tt_last_print(&l, b);
 }
 
 void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
@@ -223,3 +269,5 @@ void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
 			      state_name(atomic_load(&e->state)), name);
 	}
 }
+
+void tt_comm_record_print(const tt_comm *c, tt_buf *b) { c->backend->record(c, b); }

@@ -13,6 +13,8 @@
 #ifndef TT_COMM_H
 #define TT_COMM_H
 
+#include <signal.h>
+
 #include "base/base.h"
 
 typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time */
@@ -22,6 +24,8 @@ typedef struct tt_comm_options {
 	double init_timeout_s;  /* for exchanges until tt_comm_set_timeout; 0: wait for ever   */
 	int spin_us;            /* how long a rank spins before it sleeps                       */
 	int64_t delay_us;       /* for tests: an exchange completes so long after the last rank arrived, asleep */
+	int64_t message_bytes;  /* for tests: blocks are cut into messages of so many at most; 0: as many as an MPI takes */
+	const volatile sig_atomic_t *asked; /* a signal that the run is to end; a rank that waits long then says for whom. NULL: none */
 } tt_comm_options;
 
 /* ---- a world ---------------------------------------------------------------------------------------------------------------- */
@@ -33,12 +37,34 @@ typedef tt_status tt_rank_fn(tt_comm *c, void *ctx);
  * the rank that failed first, with its text behind "rank N: ". */
 tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;
 
+/* Ranks as processes of an MPI job: was this one started by a launcher (mpiexec, srun)? By its environment alone. size 1: no, or it is alone; an error
+ * where there are many tasks that have no MPI. */
+typedef struct tt_comm_launch {
+	int rank, size;
+	const char *by, *mpi; /* "mpiexec of Open MPI"; the plug-in, "openmpi", NULL: any that is there */
+} tt_comm_launch;
+tt_status tt_comm_launched(tt_comm_launch *out) TT_CHECKED;
+/* Runs `fn` as this process's rank, through the plug-in of the launcher's MPI beside the program; the same status and text on all ranks. Once in a
+ * process, and after it tt_comm_leave. */
+tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;
+/* After an error: is what this rank gave perhaps still read by others? Then it stays in memory until the process ends. */
+bool tt_comm_given_up(const tt_comm *c);
+/* Before exit(code), after all was said: after an error it ends the job's other processes, those too that do not answer. Without MPI it does nothing. */
+void tt_comm_leave(int code);
 /* One end of a world without others, for plans: exchanges return at once, give nothing (`use` is not called) and are counted. */
 tt_comm *tt_comm_fake_create(int rank, int size);
 void tt_comm_fake_destroy(tt_comm *c); /* accepts NULL */
+/* The ranks 0 .. n-1 of it, this one among them, as a world. Lives as long as `c`. */
+tt_status tt_comm_sub(tt_comm *c, int n, tt_comm **out) TT_CHECKED;
 
 int tt_comm_rank(const tt_comm *c);
 int tt_comm_size(const tt_comm *c);
+const char *tt_comm_backend_name(const tt_comm *c); /* "threads", "mpi", "fake" */
+bool tt_comm_sees_memory(const tt_comm *c); /* of other ranks: exchanges need no scratch */
+int tt_comm_neighbours(const tt_comm *c);   /* ranks that share this rank's cores, itself included */
+uint64_t tt_comm_program(const tt_comm *c, int rank); /* hash of its program file; 0: it is this one */
+/* What MPI itself takes: `what` 0 all-gathers, 1 reduce-scatters `n` floats of each rank. For benches; an error where there is no MPI. */
+tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n) TT_CHECKED;
 void tt_comm_set_timeout(tt_comm *c, double seconds); /* of this rank's waits from now on; 0: for ever */
 /* Ends every wait of every rank with this thread's error text. For errors outside an exchange; the first one counts. */
 void tt_comm_abort(tt_comm *c, tt_status code);
@@ -52,6 +78,7 @@ int tt_comm_group_size(const tt_comm_group *g);
 int tt_comm_group_index(const tt_comm_group *g); /* this rank's place in the list */
 int tt_comm_group_rank(const tt_comm_group *g, int i);
 const char *tt_comm_group_name(const tt_comm_group *g);
+bool tt_comm_group_sees_memory(const tt_comm_group *g);
 
 /* ---- the exchange ----------------------------------------------------------------------------------------------------------------- */
 
@@ -71,6 +98,7 @@ typedef struct tt_exchange {
 	const tt_block *give;  /* [parts, size] to each member, itself included                                              */
 	tt_block *take;        /* [parts, size] planes, lines, bytes: what is expected from each; p, plane, ld: where it is, written by the call */
 	int parts;             /* blocks for each member, the same on all ranks; 0: one                                          */
+	bool lands;            /* `take` says where blocks are to lie, and `use` only copies those there that are not: they may arrive there */
 	void *scratch;         /* tt_exchange_scratch bytes                                                                     */
 	void (*use)(void *ctx, const tt_block *take, int n); /* called once, when all of `take` is there; valid until it returns */
 	void *ctx;

@@ -15,6 +15,7 @@ typedef struct tt_comm_backend {
 	tt_status (*arrive)(tt_comm_group *g, tt_exchange *x);
 	tt_status (*leave)(tt_comm_group *g, tt_exchange *x);
 	void (*abort)(tt_comm *c, tt_status code, const char *text);
+	void (*record)(const tt_comm *c, tt_buf *b); /* tt_comm_record_print */
 } tt_comm_backend;
 
 /* One exchange in the recorder. Written by its rank, read by any at any time: a torn line of a diagnosis is no harm, so each field is
@@ -38,7 +39,11 @@ struct tt_comm {
 	const tt_comm_backend *backend;
 	void *world; /* the backend's */
 	int rank, size;
+	tt_comm *whole; /* of tt_comm_sub: what it is a part of */
 	double timeout_s;
+	int neighbours; /* ranks that share its cores, itself included */
+	const uint64_t *programs; /* [size] hashes of program files; NULL: all are this one */
+	double silence_s; /* the last timeout that was one: so long a rank that is waited for without one may be silent */
 	int64_t delay_us;
 	int spin_us;
 	tt_arena *arena;
@@ -58,7 +63,14 @@ struct tt_comm_group {
 };
 
 void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b);
-/* "all-gather #12 of dp \"model.norm.weight\"" of the newest entry; "nothing yet". */
-void tt_recorder_newest(const tt_recorder *r, tt_buf *b);
+/* The newest entry, by value. */
+typedef struct tt_last {
+	int64_t n, seq; /* exchanges begun; its number in the group */
+	char kind[24], group[48], name[96];
+} tt_last;
+void tt_recorder_last(const tt_recorder *r, tt_last *out);
+/* "all-gather #12 of dp \"model.norm.weight\"", or "no exchange yet". */
+void tt_last_print(const tt_last *l, tt_buf *b);
+void tt_recorder_newest(const tt_recorder *r, tt_buf *b); /* the same of the newest */
 
 #endif

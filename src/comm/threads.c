@@ -267,8 +267,16 @@ static tt_status threads_leave(tt_comm_group *g, tt_exchange *x)
 	return s;
 }
 
+static void threads_record(const tt_comm *c, tt_buf *b)
+{
+	const world *w = c->world;
+	for (int i = 0; i < w->n; i++)
+		tt_recorder_print(&w->recorders[i], i, TT_RECORD, b);
+}
+
 static const tt_comm_backend backend = {
 	.name = "threads", .sees_memory = true, .open = threads_open, .arrive = threads_arrive, .leave = threads_leave, .abort = threads_abort,
+	.record = threads_record,
 };
 
 /* ---- a world of threads ------------------------------------------------------------------------------------------------------------------ */
@@ -296,7 +304,7 @@ tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void 
 		      .arena = tt_arena_create("comm.meets"), .fn = fn, .ctx = ctx };
 	pthread_mutex_init(&w->lock, NULL);
 	for (int i = 0; i < n; i++)
-		w->comms[i] = (tt_comm){ .backend = &backend, .world = w, .rank = i, .size = n, .timeout_s = o->init_timeout_s, .delay_us = o->delay_us,
+		w->comms[i] = (tt_comm){ .backend = &backend, .world = w, .rank = i, .size = n, .neighbours = n, .timeout_s = o->init_timeout_s, .delay_us = o->delay_us,
 					 .spin_us = o->spin_us, .arena = tt_arena_create("comm.rank"), .recorder = &w->recorders[i] };
 	pthread_t *threads = TT_NEWN(a, pthread_t, n);
 	int started = 1, refused = 0;
@@ -328,11 +336,4 @@ tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void 
 	pthread_mutex_destroy(&w->lock);
 	tt_arena_destroy(a);
 	return failed ? code : TT_OK;
-}
-
-void tt_comm_record_print(const tt_comm *c, tt_buf *b)
-{
-	const world *w = c->world;
-	for (int i = 0; i < w->n; i++)
-		tt_recorder_print(&w->recorders[i], i, TT_RECORD, b);
 }

@@ -203,6 +203,7 @@ static void use_sum(job *j, const tt_block *take, int k)
 typedef struct bucket {
 	job *jobs;
 	int n;
+	char *arrives;      /* scratch for terms, where ranks do not see each other's memory */
 	bool parts_of_sums; /* the second half of an all-reduce: everybody gets the parts that others have summed */
 } bucket;
 
@@ -235,7 +236,8 @@ static void talk(const tt_call *c, const char *kind, bucket *b)
 	TT_ASSERT(axes && axes->group[at->axes], "exchange over %s without ranks", at->axis);
 	if (axes->status)
 		return;
-	tt_exchange x = {.kind = kind, .name = at->name, .give = b->jobs[0].give, .take = b->jobs[0].take, .parts = b->n, .use = use, .ctx = b};
+	tt_exchange x = {.kind = kind, .name = at->name, .give = b->jobs[0].give, .take = b->jobs[0].take, .parts = b->n, .use = use, .ctx = b,
+			 .scratch = (char *)(uintptr_t)tt_round_up((int64_t)(uintptr_t)b->arrives, 64), .lands = at->kind == TT_EX_GATHER || b->parts_of_sums};
 	axes->status = tt_comm_exchange(axes->group[at->axes], &x);
 	for (int p = 0; p < b->n; p++)
 		if (b->jobs[p].wide)
@@ -289,6 +291,7 @@ static void reduce(const tt_call *c, bucket *b, char *aside)
 			j->take[i] = block(c, j->to);
 		}
 	}
+	b->arrives = aside;
 	talk(c, b->jobs[0].at->kind == TT_EX_MAX ? "all-reduce max" : "all-reduce", b);
 	for (int p = 0; p < b->n; p++) {
 		job *j = &b->jobs[p];
@@ -343,6 +346,7 @@ static void once(const tt_call *c, const job *j)
 
 static void exchange_jobs(const tt_call *c, bucket *b, char *aside)
 {
+	b->arrives = aside;
 	switch ((tt_exchange_kind)b->jobs[0].at->kind) {
 	case TT_EX_GATHER:
 		gather(c, b);

@@ -95,29 +95,46 @@ static bool exchange_spmd(const tt_typing *t)
 /* Small sums in place are made aside (exchange.k.c). */
 static size_t aside(const tt_value *in, int64_t kind, const tt_env *env)
 {
-	enum { SMALL = 16384 };
 	if (kind != TT_EX_REDUCE && kind != TT_EX_MAX)
 		return 0;
 	bool limbs = in->dtype == TT_ACC && env->numerics == TT_EXACT && !env->f64;
 	int64_t bytes = tt_value_count(in) * (limbs ? 8 : tt_dtype_size(in->dtype, env->numerics, env->f64));
-	return (size_t)(TT_MIN(bytes, (int64_t)SMALL) * (limbs ? 3 : 1) + 64);
+	return (size_t)(TT_MIN(bytes, (int64_t)TT_EXCHANGE_WHOLE) * (limbs ? 3 : 1) + 64);
+}
+
+/* Bytes of the terms that arrive from k members to be summed, where ranks do not see each other's memory. What is only copied arrives in place. */
+static size_t arrivals(const tt_value *in, const tt_value *out, int64_t kind, int64_t axes, int64_t k, const tt_env *env)
+{
+	const tt_comm_group *g = env->axes ? env->axes->group[axes] : NULL;
+	if (!g || tt_comm_group_sees_memory(g))
+		return 0;
+	bool limbs = in->dtype == TT_ACC && env->numerics == TT_EXACT && !env->f64;
+	int64_t planes = limbs ? 3 : 1, size = limbs ? 24 : tt_dtype_size(in->dtype, env->numerics, env->f64), whole = tt_value_count(in) * size;
+	int64_t line = in->ndim > 1 && in->dim[0].n > 0 ? whole / in->dim[0].n : size;
+	if (kind == TT_EX_SCATTER)
+		return (size_t)(64 + k * tt_round_up(tt_value_count(out) * size, 64));
+	if (kind != TT_EX_REDUCE && kind != TT_EX_MAX)
+		return 0;
+	/* Whole from each, or parts of whole lines. */
+	int64_t small = k * tt_round_up(TT_MIN(whole, planes * TT_EXCHANGE_WHOLE), 64), parts = whole > planes * TT_EXCHANGE_WHOLE ? whole + k * (line + 64) : 0;
+	return (size_t)(64 + TT_MAX(small, parts));
 }
 
 /* Blocks given and taken. */
 static size_t exchange_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
 {
-	(void)nin, (void)nout, (void)out;
+	(void)nin, (void)nout;
 	const tt_attr_exchange *a = attr;
-	return 2 * sizeof(tt_block) * (size_t)a->members + aside(in[0], a->kind, env);
+	return 2 * sizeof(tt_block) * (size_t)a->members + aside(in[0], a->kind, env) + arrivals(in[0], out[0], a->kind, a->axes, a->members, env);
 }
 
 static size_t bucket_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
 {
-	(void)nout, (void)out;
+	(void)nout;
 	const tt_attr_bucket *a = attr;
 	size_t n = (size_t)nin * (2 * sizeof(tt_block) * (size_t)a->members + sizeof(tt_attr_exchange) + TT_BUCKET_JOB);
 	for (int i = 0; i < nin; i++)
-		n += aside(in[i], a->kind, env);
+		n += aside(in[i], a->kind, env) + arrivals(in[i], out[i], a->kind, a->axes, a->members, env);
 	return n;
 }
 

@@ -33,7 +33,9 @@ tt_status tt_run_open_checkpoints(tt_run *r)
 	if (cfg->checkpoint.load_only)
 		return TT_OK;
 	tt_ckpt_options w = {
-		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, .async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED,
+		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, 
+		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED && (!r->io.comm || tt_comm_sees_memory(r->io.comm)), /* else all ranks take part */
+	
 		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = model_source(r),
 		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
 	};

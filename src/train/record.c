@@ -5,10 +5,10 @@
 #include "train/team.h"
 
 /* Of this rank's piece, 0 where another rank holds the same and counts. */
-static tt_status hash_piece(tt_trainer *t, const tt_slot *s, uint64_t *out)
+static tt_status hash_piece(tt_trainer *t, int rank, const tt_slot *s, uint64_t *out)
 {
 	*out = 0;
-	if (!tt_trainer_owns(t, s->name))
+	if (!tt_trainer_owns(t, rank, s->name))
 		return TT_OK;
 	tt_piece row = tt_trainer_piece(t, s->name, 0), col = s->ndim > 1 ? tt_trainer_piece(t, s->name, 1) : (tt_piece){ .n = 1, .whole = 1 };
 	int64_t size = tt_tensor_bytes(tt_trainer_exec(t), s, 1), n = row.n * col.n;
@@ -36,7 +36,7 @@ tt_status tt_mesh_hashes(tt_trainer *t, tt_comm_group *all, tt_arena *a, uint64_
 		/* Accumulators hold this rank's terms, or what was made of them since. */
 		(*kept)[i] = tt_hashes_has(&s[i]) && s[i].dtype != TT_ACC && tt_value_find(tt_trainer_typed(t), s[i].name);
 		if ((*kept)[i])
-			TT_TRY(hash_piece(t, &s[i], &mine[i]));
+			TT_TRY(hash_piece(t, tt_comm_group_rank(all, tt_comm_group_index(all)), &s[i], &mine[i]));
 	}
 	TT_TRY(tt_comm_all_gather(all, "hashes of states", mine, n * (int64_t)sizeof *mine, every));
 	for (int r = 0; r < ranks; r++)

@@ -120,7 +120,8 @@ static void log_start(tt_run *r)
 		       tt_scale_bytes(again->none).s, 100 * again->again / again->forward);
 	const tt_run_mesh *m = &o->mesh;
 	if (m->comm)
-		tt_log(TT_LOG_INFO, "mesh: %d ranks, threads of this process: dp_replicate %d, dp_shard %d, cp %d, tp %d%s", tt_comm_size(m->comm), m->size[TT_DP_REPLICATE],
+		tt_log(TT_LOG_INFO, "mesh: %d ranks, %s: dp_replicate %d, dp_shard %d, cp %d, tp %d%s", tt_comm_size(m->comm),
+		       tt_comm_sees_memory(m->comm) ? "threads of this process" : "processes of an MPI job", m->size[TT_DP_REPLICATE],
 		       m->size[TT_DP_SHARD], m->size[TT_CP], m->size[TT_TP], m->sp ? " with sequence parallel" : "");
 	tt_log(TT_LOG_INFO, "memory planned: %s%s", tt_scale_bytes(r->planned).s, m->comm ? ", on rank 0" : "");
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
@@ -145,18 +146,31 @@ static tt_status lock_folder(tt_run *r)
 	return TT_OK;
 }
 
+/* The options of this rank, with its part of the machine. `c`: NULL where there is one rank. */
+static tt_status rank_options(tt_arena *a, const tt_config *cfg, tt_comm *c, tt_run_options *o)
+{
+	TT_TRY(tt_run_options_from_config(a, cfg, o));
+	o->mesh.comm = c;
+	o->mesh.led = c != NULL;
+	o->mesh.timeout_s = (double)cfg->comm.train_timeout_seconds;
+	if (!c)
+		return TT_OK;
+	int cores = tt_machine_threads(), ranks = tt_comm_neighbours(c);
+	if (!cfg->hardware.threads)
+		o->exec.threads = TT_MAX(cores / ranks, 1);
+	o->exec.spin_us = ranks > cores ? 0 : o->exec.spin_us; /* a rank that spins keeps another from working */
+	return TT_OK;
+}
+
 static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
-	TT_TRY(tt_run_options_from_config(r->arena, cfg, &r->o));
+	TT_TRY(rank_options(r->arena, cfg, r->io.comm, &r->o));
 	for (int i = 0; i < r->o.warnings.n; i++)
 		tt_log(TT_LOG_WARN, "%s", r->o.warnings.items[i]);
 	TT_TRY(lock_folder(r));
 	tt_buf passes = { 0 };
 	r->o.dump_out = &passes;
-	r->o.mesh.comm = r->io.comm;
-	r->o.mesh.led = r->io.comm != NULL;
-	r->o.mesh.timeout_s = (double)cfg->comm.train_timeout_seconds;
 	tt_status s = tt_trainer_create(&r->o, &r->trainer);
 	if (passes.s && r->io.print)
 		r->io.print(passes.s);
@@ -208,10 +222,7 @@ tt_status tt_run_follow(const tt_config *cfg, tt_comm *c)
 	tt_arena *a = tt_arena_create("run");
 	tt_run_options o;
 	tt_trainer *t = NULL;
-	tt_status s = tt_run_options_from_config(a, cfg, &o);
-	o.mesh.comm = c;
-	o.mesh.led = true;
-	o.mesh.timeout_s = (double)cfg->comm.train_timeout_seconds;
+	tt_status s = rank_options(a, cfg, c, &o);
 	if (s == TT_OK)
 		s = tt_trainer_create(&o, &t);
 	if (s == TT_OK)
@@ -256,8 +267,12 @@ static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
 	return k;
 }
 
-/* Ranks that can compute at once, with as many threads as rank 0 each. */
-static int64_t peak_ranks(const tt_run *r) { return TT_MIN(r->cfg->hardware.ranks, TT_MAX((int64_t)tt_machine_threads() / r->o.exec.threads, (int64_t)1)); }
+/* Ranks that can compute at once, with as many threads as rank 0 each, on machines like its own. */
+static int64_t peak_ranks(const tt_run *r)
+{
+	int64_t near = r->io.comm ? tt_comm_neighbours(r->io.comm) : 1;
+	return r->cfg->hardware.ranks * TT_MIN(near, TT_MAX((int64_t)tt_machine_threads() / r->o.exec.threads, (int64_t)1)) / near;
+}
 
 /* The peak comes from the cache; without one it is measured once the run has shown that it is more than a try: a quarter of a second. */
 static double mfu(tt_run *r, double flops_per_s, double now)

@@ -1,5 +1,8 @@
 /* team.c: the ranks of a led mesh as one trainer. Rank 0 tells the others what it is asked before it does it; they do the same, and meet it in the
- * exchanges of the programs. Whole tensors are put together from the pieces that ranks hold: they are threads of one process. */
+ * exchanges of the programs. A whole tensor is put together from the pieces that ranks hold, or dealt to them, by an exchange of runs of elements: who
+ * holds what follows from the layout, so nobody asks. Where ranks see each other's memory rank 0 copies alone, and a save's thread may do it. */
+#include <stdlib.h>
+
 #include "train/internal.h"
 #include "train/team.h"
 
@@ -9,11 +12,23 @@ tt_status tt_team_open(tt_team *m, tt_arena *a, tt_comm *c, tt_trainer *self, do
 	int *ranks = TT_NEWN(a, int, n);
 	for (int i = 0; i < n; i++)
 		ranks[i] = i;
-	*m = (tt_team){ .comm = c, .n = n, .timeout_s = timeout_s, .peers = TT_NEWN(a, tt_trainer *, n) };
+	*m = (tt_team){ .comm = c, .n = n, .timeout_s = timeout_s, .give = TT_NEWN(a, tt_block, n), .take = TT_NEWN(a, tt_block, n) };
 	TT_TRY(tt_comm_group_open(c, "all", n, ranks, &m->all));
-	TT_TRY(tt_comm_all_gather(m->all, "trainers", &self, sizeof self, m->peers));
+	if (tt_comm_sees_memory(c)) {
+		m->peers = TT_NEWN(a, tt_trainer *, n);
+		TT_TRY(tt_comm_all_gather(m->all, "trainers", &self, sizeof self, m->peers));
+	} else {
+		TT_TRY(tt_comm_barrier(m->all, "trainers"));
+	}
 	tt_comm_set_timeout(c, timeout_s);
 	return TT_OK;
+}
+
+void tt_team_close(tt_team *m)
+{
+	free(m->buffer);
+	m->buffer = NULL;
+	m->cap = 0;
 }
 
 tt_status tt_team_tell(tt_team *m, tt_team_order o)
@@ -33,44 +48,139 @@ tt_status tt_team_hear(tt_team *m, tt_team_order *o)
 
 /* ---- whole tensors ---------------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct span { int64_t at, n; } span;
+/* Runs of elements [at, at+n) of a whole tensor that a rank holds, ascending: each is of one line of its shard. */
+typedef struct runs {
+	int64_t first, lines, line, width, whole; /* of the whole: where a line begins, how far the next is; of the shard: elements of a line */
+	int64_t at, n;
+} runs;
 
-static span overlap(int64_t a0, int64_t an, int64_t b0, int64_t bn)
+static runs runs_of(tt_trainer *t, int rank, const char *name, int ndim, int64_t at, int64_t n)
 {
-	int64_t begin = TT_MAX(a0, b0), end = TT_MIN(a0 + an, b0 + bn);
-	return (span){ begin, TT_MAX(end - begin, (int64_t)0) };
+	tt_piece row = tt_trainer_piece_of(t, rank, name, 0), col = ndim > 1 ? tt_trainer_piece_of(t, rank, name, 1) : (tt_piece){ 0, 1, 1 };
+	runs r = { .at = at, .n = n, .width = col.n, .whole = col.whole, .lines = row.n, .first = row.start * col.whole + col.start };
+	if (col.n == col.whole) { /* whole lines are one run */
+		r.width = r.whole = row.n * col.n;
+		r.lines = 1;
+	}
+	if (r.lines > 1 && at > r.first + r.width) /* the first line that reaches into it */
+		r.line = TT_MIN(tt_ceil_div(at - r.first - r.width + 1, r.whole), r.lines);
+	return r;
 }
 
-/* Copies what rank `peer` holds of elements [at, at+n) into `out`, or from `in`. */
-tt_status tt_team_piece(tt_trainer *peer, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in)
+/* The next run: *from elements into the shard, *to into [at, at+n), how many. False: there is none. */
+static bool run_next(runs *r, int64_t *from, int64_t *to, int64_t *count)
+{
+	for (; r->line < r->lines; r->line++) {
+		int64_t first = r->first + r->line * r->whole, begin = TT_MAX(first, r->at), end = TT_MIN(first + r->width, r->at + r->n);
+		if (first >= r->at + r->n)
+			return false;
+		if (begin >= end)
+			continue;
+		*from = r->line * r->width + begin - first;
+		*to = begin - r->at;
+		*count = end - begin;
+		r->line++;
+		return true;
+	}
+	return false;
+}
+
+/* `packed`: `out` or `in` holds the runs one behind the other; else each where it is in [at, at+n). */
+static tt_status piece(tt_trainer *t, int rank, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in, bool packed)
 {
 	tt_slot s;
-	tt_exec *e = tt_trainer_exec(peer);
+	tt_exec *e = tt_trainer_exec(t);
 	TT_TRY(tt_exec_slot(e, name, &s));
-	tt_piece row = tt_trainer_piece(peer, name, 0), col = s.ndim > 1 ? tt_trainer_piece(peer, name, 1) : (tt_piece){ 0, 1, 1 };
-	int64_t size = tt_tensor_bytes(e, &s, 1), lines = row.n, width = col.n, whole = col.whole;
-	if (width == whole) { /* lines are whole: one run of elements */
-		width = whole = lines * width;
-		lines = 1;
-	}
-	for (int64_t l = 0; l < lines; l++) {
-		int64_t first = lines == 1 ? row.start * col.whole + (col.n == col.whole ? 0 : col.start) : (row.start + l) * whole + col.start;
-		span x = overlap(first, width, at, n);
-		if (!x.n)
-			continue;
-		int64_t local = l * width + x.at - first;
+	int64_t size = tt_tensor_bytes(e, &s, 1), from, to, count, place = 0;
+	for (runs r = runs_of(t, rank, name, s.ndim, at, n); run_next(&r, &from, &to, &count); place += count) {
+		int64_t byte = (packed ? place : to) * size;
 		if (out)
-			TT_TRY(tt_tensor_read(e, &s, local, out + (x.at - at) * size, x.n));
+			TT_TRY(tt_tensor_read(e, &s, from, out + byte, count));
 		else
-			TT_TRY(tt_tensor_write(e, &s, local, in + (x.at - at) * size, x.n));
+			TT_TRY(tt_tensor_write(e, &s, from, in + byte, count));
 	}
 	return TT_OK;
 }
 
-tt_status tt_team_copy(tt_team *m, const char *name, int64_t at, int64_t n, void *out, const void *in)
+tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in)
 {
+	return piece(t, tt_trainer_rank(t), name, at, n, out, in, false);
+}
+
+static int64_t held(tt_trainer *t, int rank, const char *name, int ndim, int64_t at, int64_t n)
+{
+	int64_t from, to, count, sum = 0;
+	for (runs r = runs_of(t, rank, name, ndim, at, n); run_next(&r, &from, &to, &count);)
+		sum += count;
+	return sum;
+}
+
+/* Moves runs between what lies whole on rank 0 and a rank's packed ones. */
+static void deal(tt_trainer *t, int rank, const char *name, int ndim, int64_t at, int64_t n, int64_t size, uint8_t *whole, uint8_t *packed, bool pack)
+{
+	int64_t from, to, count;
+	for (runs r = runs_of(t, rank, name, ndim, at, n); run_next(&r, &from, &to, &count); packed += count * size)
+		memcpy(pack ? packed : whole + to * size, pack ? whole + to * size : packed, (size_t)(count * size));
+}
+
+static tt_status exchange(tt_team *m, const char *kind, const char *name)
+{
+	tt_exchange x = { .kind = kind, .name = name, .give = m->give, .take = m->take, .lands = true };
+	TT_TRY(tt_comm_exchange(m->all, &x));
+	return TT_OK;
+}
+
+/* By messages. The buffer holds, one behind the other, what each rank gives or takes. */
+static tt_status copy_by_messages(tt_team *m, tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in, bool reads)
+{
+	tt_slot s;
+	TT_TRY(tt_exec_slot(tt_trainer_exec(t), name, &s));
+	int me = tt_comm_rank(m->comm);
+	int64_t size = tt_tensor_bytes(tt_trainer_exec(t), &s, 1), bytes = 0, mine = 0;
+	memset(m->give, 0, sizeof *m->give * (size_t)m->n);
+	memset(m->take, 0, sizeof *m->take * (size_t)m->n);
+	tt_block *far = reads ? m->take : m->give; /* on rank 0 */
+	for (int i = me ? me : 1; i < (me ? me + 1 : m->n); i++) {
+		int64_t k = reads && !tt_trainer_owns(t, i, name) ? 0 : size * held(t, i, name, s.ndim, at, n);
+		if (me)
+			mine = k;
+		else
+			far[i] = tt_block_flat(NULL, k);
+		bytes += k;
+	}
+	if (bytes > m->cap) {
+		free(m->buffer);
+		m->cap = bytes;
+		m->buffer = malloc((size_t)bytes);
+		TT_ASSERT(m->buffer, "%s: out of memory", name);
+	}
+	uint8_t *place = m->buffer;
+	for (int i = 1; i < m->n && !me; place += far[i++].bytes) {
+		far[i].p = place;
+		if (!reads)
+			deal(t, i, name, s.ndim, at, n, size, (uint8_t *)(uintptr_t)in, place, true);
+	}
+	if (me && reads && mine)
+		TT_TRY(piece(t, me, name, at, n, m->buffer, NULL, true));
+	if (me)
+		*(reads ? &m->give[0] : &m->take[0]) = tt_block_flat(m->buffer, mine);
+	TT_TRY(exchange(m, reads ? "gather of a tensor" : "scatter of a tensor", name));
+	if (me && !reads && mine)
+		TT_TRY(piece(t, me, name, at, n, NULL, m->buffer, true));
+	if (me)
+		return TT_OK;
+	for (int i = 1; i < m->n && reads; i++) /* of those that hold the same one gives */
+		if (far[i].bytes)
+			deal(t, i, name, s.ndim, at, n, size, out, (uint8_t *)(uintptr_t)far[i].p, false);
+	return reads && !tt_trainer_owns(t, 0, name) ? TT_OK : piece(t, 0, name, at, n, out, in, false);
+}
+
+tt_status tt_team_copy(tt_team *m, tt_trainer *t, bool reads, const char *name, int64_t at, int64_t n, void *out, const void *in)
+{
+	if (!m->peers)
+		return copy_by_messages(m, t, name, at, n, out, in, reads);
 	for (int i = 0; i < m->n; i++)
-		if (in || tt_trainer_owns(m->peers[i], name))
-			TT_TRY(tt_team_piece(m->peers[i], name, at, n, out, in));
+		if (!reads || tt_trainer_owns(t, i, name))
+			TT_TRY(piece(m->peers[i], i, name, at, n, out, in, false));
 	return TT_OK;
 }

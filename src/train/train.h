@@ -147,7 +147,7 @@ tt_status tt_trainer_plan_rank(const tt_trainer *of, tt_comm *c, tt_trainer **ou
 void tt_trainer_destroy(tt_trainer *t); /* accepts NULL; a leader's ends the others' tt_trainer_follow */
 /* Of the other ranks of a led mesh: does what rank 0's trainer is asked, until that is destroyed. */
 tt_status tt_trainer_follow(tt_trainer *t) TT_CHECKED;
-/* Elements [at, at + n) of a whole parameter or optimizer state, over all ranks of this process; one rank: tt_exec_read and tt_exec_write. A
+/* Elements [at, at + n) of a whole parameter or optimizer state, over all ranks; one rank: tt_exec_read and tt_exec_write. A
  * led mesh's other ranks must be in tt_trainer_follow, or in a program that only reads what is written. */
 tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst, int64_t n) TT_CHECKED;
 tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n) TT_CHECKED;
@@ -186,6 +186,8 @@ typedef struct tt_cell_tokens { int64_t first, T; const int32_t *order; } tt_cel
 tt_cell_tokens tt_trainer_cell(const tt_trainer *t);
 /* The rows that say how values lie on its mesh. */
 const tt_plan *tt_trainer_layouts(const tt_trainer *t);
+tt_piece tt_trainer_piece_of(const tt_trainer *t, int rank, const char *name, int d); /* on another */
+int tt_trainer_rank(const tt_trainer *t);
 tt_data *tt_trainer_data(tt_trainer *t);
 const tt_graph *tt_trainer_graph(const tt_trainer *t); /* as compiled for training */
 const tt_graph *tt_trainer_model(const tt_trainer *t); /* as the model wrote it */
@@ -207,7 +209,7 @@ typedef struct tt_run_io {
 	/* A signal's number once the run is asked to save and end; polled once a step, and at each batch of a validation, which the run that resumes
 	 * makes up for when it opens. NULL: never. */
 	const volatile sig_atomic_t *stop;
-	tt_comm *comm;                   /* rank 0's where the config has ranks; the others are in tt_run_follow. NULL: one rank */
+	tt_comm *comm;                   /* rank 0's where the config has ranks, the others are in tt_run_follow. NULL: one rank */
 } tt_run_io;
 
 typedef struct tt_run_summary {

@@ -148,6 +148,26 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
+/* Where a rank is in the mesh of layouts. */
+static void coords(const tt_trainer *t, int rank, int *coord)
+{
+	const tt_mesh *m = &t->typed->mesh;
+	int size[TT_PLAN_AXES];
+	for (int i = 0; i < TT_PLAN_AXES; i++)
+		size[i] = m->ax[i].size;
+	for (int i = 0; i < TT_PLAN_AXES; i++)
+		coord[i] = tt_mesh_coord(TT_PLAN_AXES, size, i, rank);
+}
+
+tt_piece tt_trainer_piece_of(const tt_trainer *t, int rank, const char *name, int d)
+{
+	int coord[TT_PLAN_AXES];
+	coords(t, rank, coord);
+	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, coord, -1);
+}
+
+int tt_trainer_rank(const tt_trainer *t) { return t->o.mesh.comm ? tt_comm_rank(t->o.mesh.comm) : 0; }
+
 /* Axes along which ranks have tokens of their own, and more than one of them. */
 static uint32_t sharing_axes(const tt_run_mesh *m)
 {
@@ -207,23 +227,45 @@ int64_t tt_loop_talk(const tt_trainer *t, int64_t rows, uint32_t *axes)
 static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }
 static int64_t data_rank(const tt_trainer *t) { return t->coord[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD] + t->coord[TT_DP_SHARD]; }
 
-bool tt_trainer_owns(const tt_trainer *t, const char *name)
+bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name)
 {
+	int coord[TT_PLAN_AXES];
+	coords(t, rank, coord);
 	const tt_value *v = tt_value_get(t->typed, tt_value_find(t->typed, name));
 	bool owns = true;
 	for (int ax = 0; ax < t->typed->mesh.naxes; ax++)
-		owns &= t->coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
+		owns &= coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
 	return owns;
+}
+
+/* A state by number, as orders name it. */
+static int64_t state_of(tt_trainer *t, const char *name)
+{
+	int64_t n, i = 0;
+	const tt_slot *s = tt_exec_states(t->exec, &n);
+	while (i < n && strcmp(s[i].name, name))
+		i++;
+	return i < n ? i : -1;
+}
+
+static tt_status team_copy(tt_trainer *t, bool reads, const char *name, int64_t at, void *out, const void *in, int64_t n)
+{
+	int64_t i = t->team.peers ? 0 : state_of(t, name);
+	if (i < 0)
+		TT_FAIL(TT_ERR_USAGE, "no state is called \"%s\"", name);
+	if (!t->team.peers)
+		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = reads ? TT_TEAM_READ : TT_TEAM_WRITE, .a = i, .b = at, .c = n }));
+	return tt_team_copy(&t->team, t, reads, name, at, n, out, in);
 }
 
 tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst, int64_t n)
 {
-	return t->o.mesh.led ? tt_team_copy(&t->team, name, at, n, dst, NULL) : tt_exec_read(t->exec, name, at, dst, n);
+	return t->o.mesh.led ? team_copy(t, true, name, at, dst, NULL, n) : tt_exec_read(t->exec, name, at, dst, n);
 }
 
 tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n)
 {
-	return t->o.mesh.led ? tt_team_copy(&t->team, name, at, n, NULL, src) : tt_exec_write(t->exec, name, at, src, n);
+	return t->o.mesh.led ? team_copy(t, false, name, at, NULL, src, n) : tt_exec_write(t->exec, name, at, src, n);
 }
 
 /* A graph of the mesh as this rank's. */
@@ -425,6 +467,8 @@ static tt_status setup(tt_trainer *t)
 	double t0 = tt_now();
 	if (o->trace.folder)
 		t->trace = TT_NEW(t->arena, tt_trace);
+	if (o->mesh.comm)
+		TT_TRY(tt_team_agree_config(o->mesh.comm, o->config));
 	if (!o->mesh.comm)
 		TT_TRY(states_fit(t));
 	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
@@ -437,6 +481,8 @@ static tt_status setup(tt_trainer *t)
 	TT_TRY(plan(t));
 	if (t->trace)
 		tt_traces_room(t->arena, t->exec, tt_cells_of(t->step_rows->cap_rows, t->rows_per_mb, 0, data_ranks(t)).n, o->trace.active, t->trace);
+	if (o->mesh.comm)
+		TT_TRY(tt_team_agree_programs(o->mesh.comm, tt_graph_hash(t->typed), &o->exec));
 	t0 = tt_now();
 	TT_TRY(reserve(t));
 	t->startup.allocate = tt_now() - t0;
@@ -532,6 +578,9 @@ void tt_trainer_destroy(tt_trainer *t)
 		return;
 	if (leads(t) && t->team.n) /* after an error they have ended already */
 		(void)!tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_END });
+	if (t->o.mesh.comm && tt_comm_given_up(t->o.mesh.comm))
+		return; /* another process may be reading from it until this one ends, which is soon */
+	tt_team_close(&t->team);
 	tt_exec_destroy(t->exec);
 	tt_hashes_close(t->hashes);
 	tt_data_close(t->data);
@@ -922,6 +971,8 @@ tt_status tt_trainer_follow(tt_trainer *t)
 		tt_step_report r;
 		double loss;
 		int64_t valid;
+		int64_t states;
+		const tt_slot *state = tt_exec_states(t->exec, &states);
 		TT_TRY(tt_team_hear(&t->team, &o));
 		switch ((tt_team_what)o.what) {
 		case TT_TEAM_END:
@@ -934,6 +985,11 @@ tt_status tt_trainer_follow(tt_trainer *t)
 			break;
 		case TT_TEAM_RESUME:
 			s = tt_trainer_resume(t, o.a, o.b, o.c);
+			break;
+		case TT_TEAM_READ:
+		case TT_TEAM_WRITE:
+			TT_ASSERT(o.a >= 0 && o.a < states, "state %lld of %lld", (long long)o.a, (long long)states);
+			s = tt_team_copy(&t->team, t, o.what == TT_TEAM_READ, state[o.a].name, o.b, o.c, NULL, NULL);
 			break;
 		}
 		if (s != TT_ERR_STOP) /* the text has ended: rank 0 sees it too, and what it does then is its own affair */

@@ -491,7 +491,7 @@ static bool look(proof *p, int ranks)
 	for (int i = 0; i < ranks && p->witness; i++)
 		if (p->found[i].at >= 0 && (p->finder < 0 || p->found[i].at < p->found[p->finder].at))
 			p->finder = i;
-	if (p->witness)
+	if (p->witness && !p->v->comm)
 		p->terms = tt_witness_terms(p->found, ranks, p->finder < 0 ? INT64_MAX : p->found[p->finder].at, p->a);
 	return p->terms || p->finder >= 0;
 }
@@ -526,9 +526,51 @@ static const char *finding(proof *p, int ranks, bool value, bool state)
 
 /* ---- meshes ---------------------------------------------------------------------------------------------------------------------------------- */
 
+/* What one process tells of its rank: the first state that differs, and the first value. */
+typedef struct told {
+	int32_t step;
+	int64_t state, at, compared;
+	double ratio;
+	char layout[768], text[512], value[1024];
+} told;
+
+/* Ranks as processes: each has one rank's numbers of its own. What they found is told to all, which put it together alike; open sums, whose terms lie in
+ * many processes, are compared once they are taken. */
+static tt_status run_processes(proof *p, int ranks)
+{
+	tt_comm *c = p->v->comm, *part;
+	tt_comm_group *g;
+	int n = tt_comm_size(c), me = tt_comm_rank(c), *all = TT_NEWN(p->a, int, n);
+	for (int i = 0; i < n; i++)
+		all[i] = i;
+	TT_TRY(tt_comm_group_open(c, "verify", n, all, &g));
+	if (me < ranks) {
+		TT_TRY(tt_comm_sub(c, ranks, &part));
+		TT_TRY(rank_main(part, p));
+	}
+	const tt_witness_rank *w = &p->found[me];
+	told mine = { (int32_t)p->step, p->state, w->at, w->compared, p->ratio, "", "", "" }, *of = TT_NEWN(p->a, told, n);
+	snprintf(mine.layout, sizeof mine.layout, "%s", p->layout);
+	snprintf(mine.text, sizeof mine.text, "%s", p->text);
+	snprintf(mine.value, sizeof mine.value, "%s", w->text ? w->text : "");
+	TT_TRY(tt_comm_all_gather(g, "findings", &mine, sizeof mine, of));
+	if (!p->searching)
+		p->step = p->all;
+	for (int i = 0; i < ranks; i++) {
+		p->found[i].at = of[i].at;
+		p->found[i].compared = of[i].compared;
+		p->found[i].text = of[i].value;
+		if (!p->searching && of[i].step < p->all)
+			note(p, of[i].step, of[i].state, i, of[i].ratio, of[i].layout, of[i].text);
+	}
+	return TT_OK;
+}
+
 static tt_status run_mesh(proof *p, int ranks)
 {
 	tt_comm_options c = { .init_timeout_s = 300 };
+	if (p->v->comm)
+		return run_processes(p, ranks);
 	return tt_comm_threads(ranks, &c, rank_main, p);
 }
 
@@ -573,6 +615,8 @@ static tt_status verify_mesh(proof *p)
 	const char *own = p->own = tt_arena_printf(p->a, "%s/%d", p->folder, p->saves++);
 	double t0 = tt_now();
 	tt_status s = run_mesh(p, ranks);
+	if (s && p->v->comm) /* a world of processes ends with its first error */
+		TT_TRY(s);
 	if (s) {
 		m->finding = tt_arena_strdup(p->a, tt_error_text());
 	} else {
@@ -656,7 +700,7 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		if (seen)
 			seen(ctx, p->mesh);
 	}
-	if (r.proven && !v->fast) {
+	if (r.proven && !v->fast && (!v->comm || tt_comm_rank(v->comm) == 0)) { /* who has the save */
 		const char *differs;
 		TT_TRY(one_rank_resumed(p, &differs));
 		if (differs)

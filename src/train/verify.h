@@ -16,6 +16,7 @@ typedef struct tt_verify_options {
 	bool fast;    /* in `fast`, what that promises: each token's forward has the same bits for tp 1, 2, 4, 8 and any dp and cp. No backward, no resume */
 	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, rows and recompute of them; NULL: every legal one */
 	int64_t nlist;
+	tt_comm *comm; /* this rank's of a world of processes, at least `ranks` of them: all call tt_verify, and all have the result. NULL: ranks as threads */
 	/* For tests of the test: changes a rank's options before its trainer is made. NULL: nothing. */
 	void (*fault)(void *ctx, tt_run_options *o);
 	void *fault_ctx;

@@ -1,0 +1,136 @@
+/* launch.c: was this process started as a rank of a job? And the plug-in of the launcher's MPI. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/mpi.h"
+
+/* What launchers put into the environment of what they start. Open MPI first: its mpiexec may stand under srun. */
+static const struct { const char *rank, *size, *by, *mpi; } launchers[] = {
+	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpiexec of Open MPI", "openmpi" },
+	{ "PMI_RANK", "PMI_SIZE", "mpiexec of MPICH", "mpich" },
+	{ "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "srun", NULL },
+};
+
+static int number(const char *name)
+{
+	const char *s = getenv(name);
+	char *end;
+	long v = s ? strtol(s, &end, 10) : -1;
+	return s && end != s && !*end && v >= 0 && v < 1 << 24 ? (int)v : -1;
+}
+
+tt_status tt_comm_launched(tt_comm_launch *out)
+{
+	*out = (tt_comm_launch){ .size = 1 };
+	for (int i = 0; i < TT_COUNT(launchers); i++) {
+		int rank = number(launchers[i].rank), size = number(launchers[i].size);
+		if (rank < 0 || size < 0 || rank >= size)
+			continue;
+		bool srun = getenv("SLURM_STEP_ID") && i > 0;
+		if (size > 1)
+			*out = (tt_comm_launch){ rank, size, srun ? "srun" : launchers[i].by, srun ? NULL : launchers[i].mpi };
+		return TT_OK;
+	}
+	int tasks = number("SLURM_STEP_NUM_TASKS");
+	if (getenv("SLURM_STEP_ID") && number("SLURM_PROCID") >= 0 && tasks > 1)
+		TT_FAIL(TT_ERR_USAGE, "srun started %d tasks without an MPI among them: srun --mpi=pmix (srun --mpi=list says what there is)", tasks);
+	return TT_OK;
+}
+
+/* ---- faults, for tests ------------------------------------------------------------------------------------------------------------------ */
+
+void tt_mpi_fault_read(tt_mpi_world *w)
+{
+	static const char *const names[] = { "", "stop", "kill", "hang", "fail", "name", "shape" };
+	char what[16] = "";
+	int rank = -1;
+	long long count = 1;
+	tt_mpi_fault f = { 0 };
+	const char *text = getenv("TITAN_FAULT");
+	if (!text || sscanf(text, "%15[^:]:%d:%63[^:]:%lld", what, &rank, f.pattern, &count) < 3 || rank != w->comm.rank)
+		return;
+	for (int i = 1; i < TT_COUNT(names); i++)
+		if (!strcmp(what, names[i]))
+			f.what = (tt_mpi_fault_what)i;
+	f.left = count;
+	w->fault = TT_NEW(w->arena, tt_mpi_fault);
+	*w->fault = f;
+}
+
+tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char *name)
+{
+	tt_mpi_fault *f = w->fault;
+	if (!f || !(tt_glob_match(f->pattern, kind) || tt_glob_match(f->pattern, name)) || --f->left)
+		return TT_FAULT_NONE;
+	switch (f->what) {
+	case TT_FAULT_STOP:
+		raise(SIGSTOP);
+		return TT_FAULT_NONE;
+	case TT_FAULT_KILL:
+		raise(SIGKILL);
+		return TT_FAULT_NONE;
+	case TT_FAULT_HANG: /* it lives, and does not come */
+		for (;;)
+			tt_mpi_sleep(1);
+	case TT_FAULT_NONE:
+	case TT_FAULT_FAIL:
+	case TT_FAULT_NAME:
+	case TT_FAULT_SHAPE:
+		break;
+	}
+	return f->what;
+}
+
+/* ---- the plug-in -------------------------------------------------------------------------------------------------------------------------- */
+
+enum { PATH = 4096 };
+
+static const tt_mpi_api *open_file(const char *path, tt_buf *tried)
+{
+	if (access(path, R_OK)) {
+		tt_buf_printf(tried, "%s%s is not there", tried->n ? "; " : "", path);
+		return NULL;
+	}
+	/* RTLD_GLOBAL: MPIs open parts of their own later, which look for the library's names. */
+	void *lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	const tt_mpi_api *api = lib ? dlsym(lib, TT_MPI_SYMBOL) : NULL;
+	if (!api || api->abi != TT_MPI_ABI) {
+		if (!api)
+			tt_buf_printf(tried, "%s%s: %s", tried->n ? "; " : "", path, dlerror());
+		else
+			tt_buf_printf(tried, "%s%s is of another version", tried->n ? "; " : "", path);
+		return NULL;
+	}
+	return api;
+}
+
+tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out)
+{
+	static const char *const names[] = { "openmpi", "mpich" }, *const places[] = { "", "../lib/titan/" };
+	char self[PATH], path[PATH + 64];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	self[n > 0 ? n : 0] = 0;
+	char *slash = strrchr(self, '/');
+	if (slash)
+		slash[1] = 0;
+	const char *only = getenv("TITAN_MPI") ? getenv("TITAN_MPI") : l->mpi;
+	tt_buf tried = { 0 };
+	const tt_mpi_api *api = NULL;
+	for (int i = 0; i < TT_COUNT(names) && !api; i++)
+		for (int p = 0; p < TT_COUNT(places) && !api && (!only || !strcmp(only, names[i])); p++) {
+			snprintf(path, sizeof path, "%s%stitan-mpi-%s.so", self, places[p], names[i]);
+			api = open_file(path, &tried);
+		}
+	if (!api)
+		tt_error_set(TT_ERR_USAGE, __FILE__, __LINE__, "%s started %d ranks, and there is no plug-in for its MPI%s: %s (install libopenmpi-dev or libmpich-dev, "
+			     "then make; TITAN_MPI=openmpi or mpich says which)", l->by, l->size, only && !l->mpi ? " as TITAN_MPI has it" : "",
+			     tried.n ? tried.s : "TITAN_MPI names none that is known");
+	tt_buf_fini(&tried);
+	if (!api)
+		return TT_ERR_USAGE;
+	*out = api;
+	return TT_OK;
+}

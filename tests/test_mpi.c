@@ -1,0 +1,442 @@
+/* Ranks as processes of an MPI job: exchanges, runs that end with the bytes of ranks as threads, and every kind of trouble with its text on every rank.
+ * Each case is once per MPI that is installed. Where ranks are this program, a case finds itself under a launcher and is a rank. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ---- launchers ------------------------------------------------------------------------------------------------------------------------------- */
+
+static const struct { const char *mpi, *exec, *flags, *packages; } mpis[] = {
+	{ "openmpi", "mpiexec.openmpi", "--oversubscribe", "libopenmpi-dev, openmpi-bin" },
+	{ "mpich", "mpiexec.mpich", "-disable-auto-cleanup", "libmpich-dev, mpich" },
+};
+
+static bool on_path(tt_arena *a, const char *name)
+{
+	for (const char *at = getenv("PATH"); at && *at;) {
+		size_t n = strcspn(at, ":");
+		if (!access(tt_arena_printf(a, "%.*s/%s", (int)n, at, name), X_OK))
+			return true;
+		at += n + (at[n] == ':');
+	}
+	return false;
+}
+
+/* "titan" beside this program. */
+static const char *beside(tt_test *t, const char *name)
+{
+	char self[4096];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	self[TT_MAX(n, (ssize_t)0)] = 0;
+	char *slash = strrchr(self, '/');
+	return tt_arena_printf(t->arena, "%.*s/%s", slash ? (int)(slash - self) : 0, self, name);
+}
+
+/* Why MPI m cannot be tested; NULL: it can. */
+static const char *missing(tt_test *t, int m)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	return "MPIs are not built for sanitizers";
+#endif
+	if (!on_path(t->arena, mpis[m].exec))
+		return tt_arena_printf(t->arena, "%s is not installed (%s)", mpis[m].exec, mpis[m].packages);
+	const char *plugin = tt_arena_printf(t->arena, "titan-mpi-%s.so", mpis[m].mpi);
+	if (access(beside(t, plugin), R_OK))
+		return tt_arena_printf(t->arena, "%s is not built: mpicc.%s is not installed (%s)", plugin, mpis[m].mpi, mpis[m].packages);
+	if (access(beside(t, "titan"), X_OK) || access("configs/debug.toml", R_OK))
+		return "the program titan is not beside the tests, or configs/ is not here";
+	return NULL;
+}
+
+#define NEEDS(t, m)                                                                                                    \
+	do {                                                                                                           \
+		const char *why_ = missing(t, m);                                                                      \
+		if (why_)                                                                                              \
+			TT_SKIP(t, why_);                                                                              \
+	} while (0)
+
+/* Runs a command of the shell with what it says in *said; how it ended, as wait has it. In a process group of its own, so that nothing stays if the
+ * test is given up. */
+static int shell(tt_test *t, const char *command, char **said)
+{
+	static int runs;
+	const char *path = tt_test_path(t, tt_arena_printf(t->arena, "said-%d", runs++));
+	pid_t pid;
+	int status = -1;
+	posix_spawn_file_actions_t to;
+	posix_spawn_file_actions_init(&to);
+	posix_spawn_file_actions_addopen(&to, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&to, STDOUT_FILENO, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	posix_spawn_file_actions_adddup2(&to, STDOUT_FILENO, STDERR_FILENO);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+	char *argv[] = { "sh", "-c", (char *)(uintptr_t)command, NULL };
+	if (TT_CHECK_MSG(t, !posix_spawn(&pid, "/bin/sh", &to, NULL, argv, environ), "sh: %m"))
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			;
+	posix_spawn_file_actions_destroy(&to);
+	size_t n;
+	*said = "";
+	if (tt_file_read(t->arena, path, said, &n) != TT_OK)
+		TT_CHECK_MSG(t, false, "%s", tt_error_text());
+	return status;
+}
+
+/* `program` on n ranks of MPI m. */
+static int launch(tt_test *t, int m, int n, const char *env, const char *program, char **said)
+{
+	return shell(t, tt_arena_printf(t->arena, "%s exec %s %s -n %d %s", env, mpis[m].exec, mpis[m].flags, n, program), said);
+}
+
+static const char *self(tt_test *t, const char *name) { return tt_arena_printf(t->arena, "%s --no-fork mpi.%s", beside(t, "titan-test"), name); }
+
+/* ---- the exchange ------------------------------------------------------------------------------------------------------------------------------------ */
+
+enum { RANKS = 3, PLANES = 3, LINES = 5, PARTS = 3 };
+
+/* Byte of the block that `from` gives `to`: its part, plane, line and place in the line. */
+static uint8_t byte_of(int round, int from, int to, int part, int64_t plane, int64_t line, int64_t at)
+{
+	return (uint8_t)(round + 31 * from + 7 * to + 3 * part + 101 * plane + 13 * line + at);
+}
+
+/* Blocks of many sizes, none among them, and each between its own gaps. */
+static int64_t width(int round, int from, int to, int part) { return (int64_t)((from * 5 + to * 3 + part * 2 + round) % 4) * (round % 7 == 6 ? 3000 : 17); }
+
+typedef struct check { int round, me, wrong, calls; bool lands; uint8_t *place; } check;
+
+static void look(void *ctx, const tt_block *take, int n)
+{
+	check *c = ctx;
+	c->calls++;
+	for (int p = 0; p < PARTS; p++)
+		for (int i = 0; i < n; i++) {
+			const tt_block *b = &take[p * n + i];
+			int64_t w = width(c->round, i, c->me, p);
+			if (w && (b->planes != PLANES || b->lines != LINES || b->bytes != w)) {
+				c->wrong++;
+				continue;
+			}
+			for (int64_t k = 0; w && k < PLANES * LINES * w; k++) {
+				int64_t plane = k / (LINES * w), line = k / w % LINES, at = k % w;
+				c->wrong += b->p[plane * b->plane + line * b->ld + at] != byte_of(c->round, i, c->me, p, plane, line, at);
+			}
+		}
+}
+
+/* One exchange with strided planes of lines; `lands`: into places with gaps of their own. */
+static tt_status one_exchange(tt_comm_group *g, int round, bool lands, int *wrong)
+{
+	int me = tt_comm_group_index(g), n = tt_comm_group_size(g);
+	tt_arena *a = tt_arena_create("exchange");
+	tt_block *give = TT_NEWN(a, tt_block, PARTS * n), *take = TT_NEWN(a, tt_block, PARTS * n);
+	for (int p = 0; p < PARTS; p++)
+		for (int i = 0; i < n; i++) {
+			int64_t w = width(round, me, i, p), v = width(round, i, me, p), gap = 1 + round % 3;
+			uint8_t *bytes = tt_arena_alloc(a, (size_t)(PLANES * (LINES * (w + gap) + gap) + 1));
+			for (int64_t k = 0; k < PLANES * LINES * w; k++) {
+				int64_t plane = k / (LINES * w), line = k / w % LINES, at = k % w;
+				bytes[plane * (LINES * (w + gap) + gap) + line * (w + gap) + at] = byte_of(round, me, i, p, plane, line, at);
+			}
+			give[p * n + i] = (tt_block){ bytes, w ? PLANES : 0, LINES, w, LINES * (w + gap) + gap, w + gap };
+			uint8_t *to = lands ? tt_arena_alloc(a, (size_t)(PLANES * (LINES * (v + 9) + 5) + 1)) : NULL;
+			take[p * n + i] = (tt_block){ to, v ? PLANES : 0, LINES, v, LINES * (v + 9) + 5, v + 9 };
+		}
+	check c = { .round = round, .me = me, .lands = lands };
+	tt_exchange x = { .kind = "test", .name = lands ? "lands" : "blocks", .give = give, .take = take, .parts = PARTS, .lands = lands, .use = look, .ctx = &c };
+	int64_t room = tt_exchange_scratch(g, &x);
+	x.scratch = (void *)(uintptr_t)tt_round_up((int64_t)(uintptr_t)tt_arena_alloc(a, (size_t)room + 64), 64);
+	memset(x.scratch, 0xa5, (size_t)room);
+	tt_status s = tt_comm_exchange(g, &x);
+	*wrong += c.wrong + (s == TT_OK && c.calls != 1);
+	for (int i = 0; i < PARTS * n && !s && lands; i++) /* in their places, but this rank's own, which it has */
+		*wrong += i % n != me && tt_block_bytes(&take[i]) && ((uintptr_t)take[i].p < 4096 || take[i].ld != take[i].bytes + 9);
+	tt_arena_destroy(a);
+	return s;
+}
+
+static tt_status exchange_rank(tt_comm *c, void *ctx)
+{
+	int *wrong = ctx, ranks[RANKS] = { 0, 1, 2 }, me = tt_comm_rank(c), n = tt_comm_size(c);
+	tt_comm_group *all, *pair = NULL, *back;
+	TT_TRY(tt_comm_group_open(c, "all ranks", n, ranks, &all));
+	if (me < 2)
+		TT_TRY(tt_comm_group_open(c, "pair", 2, ranks, &pair));
+	TT_TRY(tt_comm_group_open(c, "back", n, (int[]){ 2, 1, 0 }, &back));
+	for (int round = 0; round < 40; round++) {
+		TT_TRY(one_exchange(all, round, false, wrong));
+		if (pair)
+			TT_TRY(one_exchange(pair, round + 1, round % 2, wrong));
+		TT_TRY(one_exchange(back, round, true, wrong));
+		int64_t mine[2] = { me, me * me }, each[2 * RANKS], v = me == round % n ? 1000 + round : -1;
+		TT_TRY(tt_comm_all_gather(back, "pairs", mine, sizeof mine, each));
+		for (int i = 0; i < n; i++)
+			*wrong += each[2 * i] != n - 1 - i || each[2 * i + 1] != (n - 1 - i) * (n - 1 - i);
+		TT_TRY(tt_comm_broadcast(all, "one", round % n, &v, sizeof v));
+		*wrong += v != 1000 + round;
+	}
+	/* A world of fewer, whose groups are those of the whole. */
+	tt_comm *two;
+	if (me < 2) {
+		TT_TRY(tt_comm_sub(c, 2, &two));
+		*wrong += tt_comm_size(two) != 2;
+		TT_TRY(tt_comm_group_open(two, "pair", 2, ranks, &back));
+		*wrong += back != pair;
+		TT_TRY(one_exchange(back, 5, false, wrong));
+	}
+	tt_buf b = { 0 };
+	tt_comm_record_print(c, &b);
+	*wrong += !b.s || !strstr(b.s, "lands");
+	tt_buf_fini(&b);
+	return tt_comm_barrier(all, "end");
+}
+
+/* As a rank: the case's own process is one of the job. */
+static bool as_rank(tt_test *t, tt_rank_fn *fn, int64_t message_bytes)
+{
+	tt_comm_launch l;
+	if (tt_comm_launched(&l) != TT_OK || l.size == 1)
+		return false;
+	int wrong = 0;
+	bool held = TT_CHECK_OK(t, tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 30, .message_bytes = message_bytes }, fn, &wrong));
+	TT_CHECK_INT(t, wrong, 0);
+	if (!held)
+		tt_comm_leave(1);
+	return true;
+}
+
+static void exchange(tt_test *t, int m, const char *name)
+{
+	char *said;
+	if (as_rank(t, exchange_rank, 4096)) /* blocks of this test are cut in every way */
+		return;
+	NEEDS(t, m);
+	int status = launch(t, m, RANKS, "", self(t, name), &said);
+	TT_CHECK_MSG(t, status == 0, "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
+}
+
+static void exchange_openmpi(tt_test *t) { exchange(t, 0, "exchange_openmpi"); }
+static void exchange_mpich(tt_test *t) { exchange(t, 1, "exchange_mpich"); }
+
+/* ---- runs ------------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static const char RUN[] = "train configs/debug.toml --debug.numerics=exact --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_model_only=false "
+			  "--lr_scheduler.total_steps=20 --training.tokens_per_step=512 --training.tokens_per_microbatch=256 --training.context_length=64 "
+			  "--validation.enable --validation.fraction=0.1 --validation.freq=1 --validation.steps=2 --comm.init_timeout_seconds=30 --comm.train_timeout_seconds=30 ";
+
+static void same_files(tt_test *t, const char *a, const char *b, int step)
+{
+	static const char *const files[] = { "model.safetensors", "optimizer.safetensors" };
+	for (int i = 0; i < TT_COUNT(files); i++) {
+		char *x = NULL, *y = NULL;
+		size_t nx = 0, ny = 1;
+		const char *in_a = tt_arena_printf(t->arena, "%s/checkpoint/step-%08d/%s", a, step, files[i]);
+		const char *in_b = tt_arena_printf(t->arena, "%s/checkpoint/step-%08d/%s", b, step, files[i]);
+		if (TT_CHECK_OK(t, tt_file_read(t->arena, in_a, &x, &nx)) && TT_CHECK_OK(t, tt_file_read(t->arena, in_b, &y, &ny)))
+			TT_CHECK_MSG(t, nx == ny && !memcmp(x, y, nx), "%s and %s are not the same bytes", in_a, in_b);
+	}
+}
+
+/* Four ranks train and save, two others go on: the bytes of one rank that never stopped. */
+static void train(tt_test *t, int m)
+{
+	NEEDS(t, m);
+	char *said;
+	const char *titan = beside(t, "titan"), *one = tt_test_path(t, "one"), *many = tt_test_path(t, "many");
+	int status = shell(t, tt_arena_printf(t->arena, "%s %s --training.steps=4 --job.dump_folder=%s", titan, RUN, one), &said);
+	TT_CHECK_MSG(t, status == 0, "%s", said);
+	status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s %s --training.steps=2 --job.dump_folder=%s --parallelism.data_parallel_shard_degree=2 "
+						     "--parallelism.tensor_parallel_degree=2", titan, RUN, many), &said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "mesh: 4 ranks, processes of an MPI job") && !strstr(said, "rank 1"), "%s", said);
+	same_files(t, one, many, 2);
+	status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s --training.steps=4 --job.dump_folder=%s --parallelism.context_parallel_degree=2", titan, RUN, many), &said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "resumed from"), "%s", said);
+	same_files(t, one, many, 4);
+}
+
+static void train_openmpi(tt_test *t) { train(t, 0); }
+static void train_mpich(tt_test *t) { train(t, 1); }
+
+static void verify(tt_test *t)
+{
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		char *said;
+		int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s verify configs/debug.toml --backend=mpi", beside(t, "titan")), &said);
+		TT_CHECK_MSG(t, status == 0 && strstr(said, "22 meshes proven") && strstr(said, "ranks as processes of an MPI job"), "%s: %s", mpis[m].exec, said);
+	}
+}
+
+/* In `fast`, where the order of sums shows: threads, both MPIs, the same bytes. */
+static void fast_bits(tt_test *t)
+{
+	static const char *const meshes[] = { "--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2", "--parallelism.tensor_parallel_degree=4",
+		"--parallelism.data_parallel_replicate_degree=2 --parallelism.context_parallel_degree=2" };
+	for (int m = 0; m < TT_COUNT(mpis); m++)
+		NEEDS(t, m);
+	const char *titan = beside(t, "titan");
+	for (int k = 0; k < TT_COUNT(meshes); k++) {
+		char *said;
+		const char *folder[3];
+		for (int i = 0; i < 3; i++) {
+			folder[i] = tt_test_path(t, tt_arena_printf(t->arena, "run-%d-%d", k, i));
+			const char *args = tt_arena_printf(t->arena, "%s %s %s --debug.numerics=fast --training.steps=2 --job.dump_folder=%s", titan, RUN, meshes[k], folder[i]);
+			int status = i == 2 ? shell(t, tt_arena_printf(t->arena, "%s --ranks=4", args), &said) : launch(t, i, 4, "", args, &said);
+			TT_CHECK_MSG(t, status == 0, "%s", said);
+		}
+		same_files(t, folder[2], folder[0], 2);
+		same_files(t, folder[2], folder[1], 2);
+	}
+}
+
+/* ---- trouble ---------------------------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct trouble {
+	const char *fault; /* TITAN_FAULT */
+	const char *said;  /* by every rank that lives */
+	int lives;         /* how many of four */
+	const char *more;  /* flags */
+} trouble;
+
+static const trouble troubles[] = {
+	{ "stop:2:init:1", "waits in MPI_Init for", 3, "" },
+	{ "stop:2:hello:1", "waits in all-gather #1 of world \"hello\" for 2.0 s (comm.train_timeout_seconds, comm.init_timeout_seconds); rank 2 has not come", 3, "" },
+	{ "kill:2:hello:1", "waits in all-gather #1 of world \"hello\"", 3, "" },
+	{ "kill:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was", 3, "" },
+	{ "stop:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was", 3, "" },
+	{ "stop:0:losses of rows:1", "; rank 0 has not come, its last exchange known here was", 3, "" },
+	{ "hang:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was", 4, "" },
+	{ "fail:3:losses of rows:1", "rank 3: a fault of a test", 4, "" },
+	{ "name:1:losses of rows:1", "\"another\": their programs differ", 4, "" },
+	{ "shape:1:losses of rows:1", "1 x 2 lines of 128 bytes, it expects 1 x 1 of 128", 4, "" },
+	{ "stop:2:gather of a tensor:3", "in gather of a tensor #", 3, "" },
+	{ "kill:2:gather of a tensor:3", "in gather of a tensor #", 3, "" },
+	{ "stop:2:loss of a validation:1", "\"loss of a validation\"", 3, "" },
+	{ "kill:2:loss of a validation:1", "\"loss of a validation\"", 3, "" },
+	{ "stop:0:what to do:2", "of all \"what to do\"", 3, "" },
+};
+
+/* How many lines say it. */
+static int count(const char *said, const char *what)
+{
+	int n = 0;
+	for (const char *at = said; (at = strstr(at, what)); at += strlen(what))
+		n++;
+	return n;
+}
+
+static void one_trouble(tt_test *t, int m, const trouble *x)
+{
+	char *said, *left;
+	const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "%s-%d", mpis[m].mpi, (int)(x - troubles)));
+	/* MPICH's launcher kills all at once where one was killed: then it is the one that speaks. */
+	bool at_once = m == 1 && !strncmp(x->fault, "kill", 4);
+	int status = launch(t, m, 4, tt_arena_printf(t->arena, "TITAN_FAULT='%s'", x->fault),
+		tt_arena_printf(t->arena, "%s %s --debug.numerics=fast --training.steps=3 --job.dump_folder=%s --parallelism.data_parallel_shard_degree=2 "
+			"--parallelism.tensor_parallel_degree=2 --comm.train_timeout_seconds=2 --comm.init_timeout_seconds=2 %s", beside(t, "titan"), RUN, folder, x->more), &said);
+	TT_CHECK_MSG(t, status != 0, "%s, %s: it went well\n%s", mpis[m].exec, x->fault, said);
+	TT_CHECK_MSG(t, at_once || count(said, x->said) >= x->lives, "%s, %s: \"%s\" is said %d times, %d ranks know it\n%s", mpis[m].exec, x->fault, x->said,
+		     count(said, x->said), x->lives, said);
+	TT_CHECK_MSG(t, !strstr(said, "Segmentation") && !strstr(said, "panic"), "%s, %s: %s", mpis[m].exec, x->fault, said);
+	const char *pattern = tt_arena_printf(t->arena, "[%c]%s", folder[1], folder + 2); /* which does not find itself */
+	/* Nobody is left, also none that was stopped: what a launcher has killed may take a moment to go. */
+	TT_CHECK_MSG(t, shell(t, tt_arena_printf(t->arena, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do pgrep -f '%s' >/dev/null || exit 0; sleep 0.25; done; "
+				"pgrep -af '%s'; exit 1", pattern, pattern), &left) == 0, "%s, %s: still there: %s", mpis[m].exec, x->fault, left);
+}
+
+/* The two that are told quickest; the rest is of the ci tier. */
+static void trouble_quick(tt_test *t)
+{
+	NEEDS(t, 0);
+	for (int i = 0; i < TT_COUNT(troubles); i++)
+		if (!strncmp(troubles[i].fault, "kill:2:losses", 13) || !strncmp(troubles[i].fault, "name:", 5))
+			one_trouble(t, 0, &troubles[i]);
+}
+
+static void trouble_all(tt_test *t, int m)
+{
+	NEEDS(t, m);
+	for (int i = 0; i < TT_COUNT(troubles); i++)
+		one_trouble(t, m, &troubles[i]);
+}
+
+static void trouble_openmpi(tt_test *t) { trouble_all(t, 0); }
+static void trouble_mpich(tt_test *t) { trouble_all(t, 1); }
+
+/* Ranks that were started with something else each. */
+static void differ(tt_test *t)
+{
+	static const struct { const char *all, *other, *said; } cases[] = {
+		{ "", "--optimizer.lr=0.1", "rank 2 has another config than rank 0: optimizer.lr = 0.1, and rank 0 has optimizer.lr = 0.003" },
+		{ "--debug.numerics=fast", "--debug.isa=ref", "rank 2 has fast kernels for ref, rank 0 fast ones for" },
+		{ "--debug.numerics=fast", "--debug.kernels=ref", "rank 2 has reference kernels for" },
+		{ "", "--debug.isa=ref --hardware.threads=2", NULL }, /* exact allows it */
+	};
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		for (int i = 0; i < TT_COUNT(cases); i++) {
+			char *said;
+			const char *base = tt_arena_printf(t->arena, "%s %s --training.steps=2 --job.dump_folder=%s %s", beside(t, "titan"), RUN,
+							   tt_test_path(t, tt_arena_printf(t->arena, "run-%d-%d", m, i)), cases[i].all);
+			int status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s : -n 1 %s %s", base, base, cases[i].other), &said);
+			if (cases[i].said)
+				TT_CHECK_MSG(t, status != 0 && count(said, cases[i].said) >= 3, "%s %s: %s", mpis[m].exec, cases[i].other, said);
+			else
+				TT_CHECK_MSG(t, status == 0, "%s %s: %s", mpis[m].exec, cases[i].other, said);
+		}
+		char *said;
+		int status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s --ranks=3", beside(t, "titan"), RUN), &said);
+		TT_CHECK_MSG(t, status != 0 && strstr(said, "hardware.ranks is 3, and mpiexec of ") && strstr(said, "started 2 processes"), "%s", said);
+	}
+}
+
+/* As on two machines: the bits of one rank over TCP, and trouble on the other machine, where no process can be looked up. */
+static void namespaces(tt_test *t)
+{
+	NEEDS(t, 0);
+	if (access("tests/namespaces.sh", X_OK) || !on_path(t->arena, "ip") || !on_path(t->arena, "unshare"))
+		TT_SKIP(t, "ip or unshare is not installed (iproute2, util-linux), or tests/ is not here");
+	char *said;
+	int status = shell(t, tt_arena_printf(t->arena, "tests/namespaces.sh %s verify configs/debug.toml --mesh=dp_shard=2,tp=2", beside(t, "titan")), &said);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		TT_SKIP(t, tt_arena_printf(t->arena, "network namespaces are not permitted here: %s", said));
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "1 meshes proven"), "%s", said);
+	static const struct { const char *fault, *said; int lives; } cases[] = {
+		{ "stop:3:losses of rows:2", "and it has given no sign of life for", 3 },
+		{ "fail:3:losses of rows:2", "rank 3: a fault of a test", 4 },
+		{ "kill:3:losses of rows:2", "rank 3 has not come", 1 }, /* the launcher may be faster than the words of the others */
+	};
+	for (int i = 0; i < TT_COUNT(cases); i++) {
+		status = shell(t, tt_arena_printf(t->arena, "TITAN_FAULT='%s' tests/namespaces.sh -x TITAN_FAULT %s %s --training.steps=3 --job.dump_folder=%s "
+			"--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2 --comm.train_timeout_seconds=3", cases[i].fault, beside(t, "titan"), RUN,
+			tt_test_path(t, tt_arena_printf(t->arena, "run-%d", i))), &said);
+		TT_CHECK_MSG(t, status != 0 && count(said, cases[i].said) >= cases[i].lives, "%s: \"%s\" is not said %d times: %s", cases[i].fault, cases[i].said, cases[i].lives,
+			     said);
+	}
+}
+
+const tt_case tt_suite_mpi[] = {
+	{ "exchange_openmpi", exchange_openmpi, TT_TIER_QUICK },
+	{ "exchange_mpich", exchange_mpich, TT_TIER_QUICK },
+	{ "train_openmpi", train_openmpi, TT_TIER_QUICK },
+	{ "train_mpich", train_mpich, TT_TIER_CI },
+	{ "trouble", trouble_quick, TT_TIER_QUICK },
+	{ "trouble_openmpi", trouble_openmpi, TT_TIER_CI },
+	{ "trouble_mpich", trouble_mpich, TT_TIER_CI },
+	{ "differ", differ, TT_TIER_CI },
+	{ "verify", verify, TT_TIER_CI },
+	{ "namespaces", namespaces, TT_TIER_CI },
+	{ "fast_bits", fast_bits, TT_TIER_CI },
+	{ 0 },
+};
