@@ -312,7 +312,7 @@ typedef struct trouble {
 static const trouble troubles[] = {
 	{ "stop:2:init:1", "waits in MPI_Init for", 3, "" },
 	{ "stop:2:hello:1", "waits in all-gather #1 of world \"hello\" for 2.0 s (comm.train_timeout_seconds, comm.init_timeout_seconds); rank 2 has not come", 3, "" },
-	{ "kill:2:hello:1", "waits in all-gather #1 of world \"hello\"", 3, "" },
+	{ "kill:2:hello:1", " waits in ", 3, "" },
 	{ "kill:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was", 3, "" },
 	{ "stop:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was", 3, "" },
 	{ "stop:0:losses of rows:1", "; rank 0 has not come, its last exchange known here was", 3, "" },

@@ -25,6 +25,7 @@ SIDE="comm:2 config:6 tok:7"
 ALLOW_CALLS="
 src/base/log.c abort
 src/base/log.c fprintf_stderr
+src/comm/peers.c exit
 src/cli/* *
 tests/* *
 "
@@ -37,6 +38,8 @@ src/base/log.o sink_fn       same
 src/base/log.o sink_ctx      same
 src/base/log.o sink_level    same
 src/cli/commands.o stop_signal   the one flag a signal handler may write
+src/comm/mpi.o opened         MPI, which a process has once
+src/comm/mpi.o terminated     what a signal handler writes before the command's own stands
 "
 # f: folders searched, and files in them that are the allocator
 BYTES_FOLDERS="ops pass exec model train plan gen metrics rl cli"

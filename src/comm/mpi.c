@@ -223,11 +223,10 @@ static void whereabouts(const tt_mpi_world *w, int r, double now, tt_buf *b)
 	}
 }
 
-/* `what`: NULL behind "rank 3 waits for". */
 static void one_late(const tt_mpi_world *w, int r, const char *what, double now, tt_buf *b)
 {
 	const tt_mpi_beat *last = &w->peers[r].beat;
-	tt_buf_printf(b, "%s rank %d%s%s", what ? ";" : "", r, what || last->ended ? " " : "", last->ended ? "has ended" : what ? what : "");
+	tt_buf_printf(b, "; rank %d %s", r, last->ended ? "has ended" : what);
 	if (last->now.n) {
 		tt_buf_str(b, ", its last exchange known here was ");
 		tt_last_print(&last->now, b);
@@ -256,8 +255,8 @@ static void late_text(const tt_comm_group *g, bool leaving, const tt_exchange *x
 			next = named[j] == next ? -1 : next;
 		if (next < 0 || next >= w->comm.size || next == w->comm.rank)
 			continue;
-		tt_buf_printf(b, "; rank %d waits for", named[k]);
-		one_late(w, named[known++] = next, NULL, now, b);
+		tt_buf_printf(b, "; rank %d waits for rank %d itself", named[k], next);
+		one_late(w, named[known++] = next, "has not come", now, b);
 	}
 	if (n > MOST)
 		tt_buf_printf(b, "; and %d more", n - MOST);
@@ -707,7 +706,7 @@ static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 	opened = w;
 	if (rank != l->rank || size != l->size)
 		TT_FAIL(TT_ERR_USAGE, "%s started rank %d of %d, its MPI, %s, says rank %d of %d: they are not of one MPI (TITAN_MPI=openmpi or mpich says which plug-in to take)",
-			l->by, l->rank, l->size, w->api->library(), rank, size);
+			l->by, l->rank, l->size, w->api->version(), rank, size);
 	TT_TRY(listen_to_all(w));
 	atomic_store(&w->up, true);
 	return TT_OK;
@@ -732,7 +731,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	tt_arena *a = tt_arena_create("comm");
 	tt_mpi_world *w = TT_NEW(a, tt_mpi_world);
 	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size),
-			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .period = TT_MAX(0.5, l.size / 64.0) };
+			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .terminated = &terminated, .period = TT_MAX(0.5, l.size / 64.0) };
 	w->message_bytes = o->message_bytes ? o->message_bytes : TT_MPI_MOST;
 	w->comm = (tt_comm){ .backend = &backend, .world = w, .rank = l.rank, .size = l.size, .timeout_s = o->init_timeout_s, .silence_s = o->init_timeout_s,
 			     .delay_us = o->delay_us, .spin_us = o->spin_us, .arena = tt_arena_create("comm.rank"), .recorder = &w->recorder };

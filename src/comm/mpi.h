@@ -41,7 +41,7 @@ typedef struct tt_mpi_world {
 	tt_arena *arena;
 	int tag_most;
 	int64_t message_bytes;
-	const volatile sig_atomic_t *asked;
+	const volatile sig_atomic_t *asked, *terminated; /* by the run's handler; by SIGTERM before that stands */
 	tt_mpi_peer *peers;     /* [size] */
 	uint64_t *programs;     /* [size] */
 	double init_timeout_s, period;

@@ -18,7 +18,7 @@ typedef struct tt_mpi_request { uint64_t word[2]; } tt_mpi_request; /* word[1]: 
 typedef struct tt_mpi_api {
 	int abi;
 	const char *name;           /* "openmpi": of the file */
-	const char *(*library)(void); /* "Open MPI v4.1.4 ..." */
+	const char *(*version)(void); /* "Open MPI v4.1.4 ..." */
 	int (*init)(int *rank, int *size, int *tag_most);
 	/* A block of at most TT_MPI_MOST bytes. from -1: of any rank. Its memory belongs to MPI until the request is done. */
 	int (*send)(int channel, int to, int tag, const tt_block *b, tt_mpi_request *out);

@@ -131,7 +131,7 @@ tt_mpi_life tt_mpi_life_of(const tt_mpi_world *w, int rank)
 	return state == 'T' || state == 't' ? TT_MPI_STOPPED : TT_MPI_LIVES;
 }
 
-static void not_up(const tt_mpi_world *w)
+static void not_up(const tt_mpi_world *w, double seconds)
 {
 	tt_buf b = { 0 };
 	for (int r = 0; r < w->comm.size; r++) {
@@ -142,7 +142,7 @@ static void not_up(const tt_mpi_world *w)
 		else if (state == 'T')
 			tt_buf_printf(&b, "; rank %d is there, and its process %lld is stopped", r, (long long)pid);
 	}
-	tt_log(TT_LOG_ERROR, "comm: rank %d waits in MPI_Init for %.1f s (comm.init_timeout_seconds)%s", w->comm.rank, w->init_timeout_s,
+	tt_log(TT_LOG_ERROR, "comm: rank %d waits in MPI_Init for %.1f s (comm.init_timeout_seconds)%s", w->comm.rank, seconds,
 	       b.n ? b.s : "; the ranks of this machine have all come to it");
 	tt_buf_fini(&b);
 }
@@ -248,8 +248,8 @@ static void *beater_main(void *arg)
 	pthread_mutex_lock(&w->lock);
 	while (!w->quit) {
 		double now = tt_now(), pause = atomic_load(&w->up) ? w->period : 0.05;
-		if (!atomic_load(&w->up) && w->init_timeout_s > 0 && now - began > w->init_timeout_s) {
-			not_up(w);
+		if (!atomic_load(&w->up) && (*w->terminated || (w->init_timeout_s > 0 && now - began > w->init_timeout_s))) {
+			not_up(w, now - began);
 			tt_mpi_sleep(0.5); /* the others say it, too, before the launcher ends them */
 			kill_stopped(w);
 			_exit(1);

@@ -46,6 +46,39 @@ tt_status tt_team_hear(tt_team *m, tt_team_order *o)
 	return TT_OK;
 }
 
+/* ---- who holds what ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* Where a rank is in the mesh of layouts. */
+static void coords(const tt_trainer *t, int rank, int *coord)
+{
+	const tt_mesh *m = &tt_trainer_typed(t)->mesh;
+	int size[TT_PLAN_AXES];
+	for (int i = 0; i < TT_PLAN_AXES; i++)
+		size[i] = m->ax[i].size;
+	for (int i = 0; i < TT_PLAN_AXES; i++)
+		coord[i] = tt_mesh_coord(TT_PLAN_AXES, size, i, rank);
+}
+
+tt_piece tt_trainer_piece_of(const tt_trainer *t, int rank, const char *name, int d)
+{
+	const tt_graph *g = tt_trainer_typed(t);
+	int coord[TT_PLAN_AXES];
+	coords(t, rank, coord);
+	return tt_value_piece(g, tt_value_get(g, tt_value_find(g, name)), d, coord, -1);
+}
+
+bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name)
+{
+	const tt_graph *g = tt_trainer_typed(t);
+	int coord[TT_PLAN_AXES];
+	coords(t, rank, coord);
+	const tt_value *v = tt_value_get(g, tt_value_find(g, name));
+	bool owns = true;
+	for (int ax = 0; ax < g->mesh.naxes; ax++)
+		owns &= coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
+	return owns;
+}
+
 /* ---- whole tensors ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* Runs of elements [at, at+n) of a whole tensor that a rank holds, ascending: each is of one line of its shard. */

@@ -148,24 +148,6 @@ tt_piece tt_trainer_piece(const tt_trainer *t, const char *name, int d)
 	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, t->coord, -1);
 }
 
-/* Where a rank is in the mesh of layouts. */
-static void coords(const tt_trainer *t, int rank, int *coord)
-{
-	const tt_mesh *m = &t->typed->mesh;
-	int size[TT_PLAN_AXES];
-	for (int i = 0; i < TT_PLAN_AXES; i++)
-		size[i] = m->ax[i].size;
-	for (int i = 0; i < TT_PLAN_AXES; i++)
-		coord[i] = tt_mesh_coord(TT_PLAN_AXES, size, i, rank);
-}
-
-tt_piece tt_trainer_piece_of(const tt_trainer *t, int rank, const char *name, int d)
-{
-	int coord[TT_PLAN_AXES];
-	coords(t, rank, coord);
-	return tt_value_piece(t->typed, tt_value_get(t->typed, tt_value_find(t->typed, name)), d, coord, -1);
-}
-
 int tt_trainer_rank(const tt_trainer *t) { return t->o.mesh.comm ? tt_comm_rank(t->o.mesh.comm) : 0; }
 
 /* Axes along which ranks have tokens of their own, and more than one of them. */
@@ -226,17 +208,6 @@ int64_t tt_loop_talk(const tt_trainer *t, int64_t rows, uint32_t *axes)
 /* Which of how many data ranks this one is: rows are dealt to them. */
 static int64_t data_ranks(const tt_trainer *t) { return t->o.mesh.size[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD]; }
 static int64_t data_rank(const tt_trainer *t) { return t->coord[TT_DP_REPLICATE] * t->o.mesh.size[TT_DP_SHARD] + t->coord[TT_DP_SHARD]; }
-
-bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name)
-{
-	int coord[TT_PLAN_AXES];
-	coords(t, rank, coord);
-	const tt_value *v = tt_value_get(t->typed, tt_value_find(t->typed, name));
-	bool owns = true;
-	for (int ax = 0; ax < t->typed->mesh.naxes; ax++)
-		owns &= coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
-	return owns;
-}
 
 /* A state by number, as orders name it. */
 static int64_t state_of(tt_trainer *t, const char *name)

@@ -5,7 +5,7 @@
 
 static MPI_Comm channels[TT_MPI_CHANNELS];
 
-static const char *library(void)
+static const char *version(void)
 {
 	static char text[MPI_MAX_LIBRARY_VERSION_STRING];
 	int n;
@@ -160,6 +160,6 @@ static int raw_reduce_scatter(const float *terms, float *mine, int n)
 }
 
 const tt_mpi_api tt_mpi_plugin = {
-	.abi = TT_MPI_ABI, .name = TT_MPI_NAME, .library = library, .init = init, .send = send_block, .recv = recv_block, .test = test, .cancel = cancel,
+	.abi = TT_MPI_ABI, .name = TT_MPI_NAME, .version = version, .init = init, .send = send_block, .recv = recv_block, .test = test, .cancel = cancel,
 	.error = error_text, .finish = finish, .abort = abort_all, .raw_all_gather = raw_all_gather, .raw_reduce_scatter = raw_reduce_scatter,
 };
