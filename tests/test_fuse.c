@@ -93,7 +93,7 @@ static size size_of(tt_test *t, const tt_run_options *o)
 	return s;
 }
 
-/* No pattern makes the plan larger, and every one is found in one of the models (references read plain weights: nothing is packed for them). */
+/* No pattern makes the plan larger, and every one is found in one of the models (norm_rope has a case of its own: none norms its queries; references read plain weights: nothing is packed for them). */
 static void case_plans(tt_test *t)
 {
 	bool *found = TT_NEWN(t->arena, bool, npatterns());
@@ -112,7 +112,7 @@ static void case_plans(tt_test *t)
 		}
 	}
 	for (int i = 0; i < npatterns(); i++)
-		TT_CHECK_MSG(t, found[i] || tiny_isa(t) == TT_ISA_REF, "%s is in no model: nothing was compared", tt_fuse_pattern(i, NULL));
+		TT_CHECK_MSG(t, found[i] || tiny_isa(t) == TT_ISA_REF || !strcmp(tt_fuse_pattern(i, NULL), "norm_rope"), "%s is in no model: nothing was compared", tt_fuse_pattern(i, NULL));
 }
 
 /* Token losses of one batch through EVAL. */
@@ -176,6 +176,55 @@ static void case_dw_accumulate(tt_test *t)
 				TT_CHECK_MSG(t, op_same(v[want], v[got]), "%s, %d threads, %s, %lld tokens", tt_dtype_name(dt), e.threads,
 					e.first ? "first" : "not first", (long long)T[i]);
 		}
+	}
+}
+
+static int64_t count_ops(const tt_graph *g, const tt_op *op)
+{
+	int64_t n = 0;
+	for (int64_t i = 0; i < g->nnodes; i++)
+		n += g->nodes[i].op == op;
+	return n;
+}
+
+/* Normed queries and keys with rope: the bits of the two, lines wider than a buffer; found by the pass as the model writes it, not where it turns
+ * back, not where the norm is read by others. */
+static void case_norm_rope(tt_test *t)
+{
+	static const struct { int64_t width, head; } sizes[] = { { 96, 32 }, { 16, 16 }, { 1152, 64 }, { 2048, 128 } };
+	static const int64_t T[] = { 77, 1, 0 };
+	for (int k = 0; k < 8 * TT_COUNT(sizes); k++) {
+		int64_t D = sizes[k / 8].width, K = sizes[k / 8].head;
+		tt_dtype dt = k & 1 ? TT_BF16 : TT_F32;
+		const op_env e = { .isa = k & 4 ? TT_ISA_REF : op_isa(t), .threads = k & 2 ? 2 : 1 };
+		tt_graph *g = tt_graph_new(t->arena, &(tt_mesh){ 0 }, false);
+		tt_dim n = tt_dim_of(TT_TOKENS, T[0], 1), d = tt_dim_of(TT_HEADS, D, K), w1 = tt_dim_of(TT_HEADS, D, K);
+		tt_v x = tt_input(g, "x", dt, TT_NODTYPE, 2, (tt_dim[]){ n, d }), w = tt_input(g, "w", dt, TT_NODTYPE, 1, &w1);
+		tt_v table = tt_input(g, "table", TT_F32, TT_NODTYPE, 2, (tt_dim[]){ n, tt_dim_of(TT_HEAD_DIM, K, 1) });
+		tt_attr_norm a = { 1e-6 };
+		tt_v y = tt_rms_norm(g, x, w, a.eps, "y"), want = tt_rope(g, y, table, K, "want");
+		tt_v got = tt_node_add(g, &tt_op_rms_norm_rope, &a, 3, (tt_v[]){ x, w, table }, "fused");
+		for (int i = 0; i < TT_COUNT(T); i++) {
+			op_tensor **v = op_inputs(t->arena, g, &e, T[i], t->seed);
+			if (TT_CHECK_OK(t, op_exec(t->arena, g, &e, T[i], v)))
+				TT_CHECK_MSG(t, op_same(v[want], v[got]) && op_same(v[tt_out(y, 1)], v[tt_out(got, 1)]), "%s, %s, %d threads, %lld in heads of %lld, %lld tokens",
+					tt_dtype_name(dt), tt_isa_name(e.isa), e.threads, (long long)D, (long long)K, (long long)T[i]);
+		}
+	}
+	for (int kind = 0; kind < 4; kind++) { /* as it is; off; turned back; the norm is an output */
+		const char *off[] = { "norm_rope" };
+		tt_fuse_options o = { .isa = op_isa(t), .threads = 1, .off = off, .noff = kind == 1 };
+		tt_graph *g = tt_graph_new(t->arena, &(tt_mesh){ 0 }, false), *out = NULL;
+		tt_dim n = tt_dim_of(TT_TOKENS, 8, 1), d = tt_dim_of(TT_HEADS, 64, 16), k = tt_dim_of(TT_HEAD_DIM, 16, 1);
+		tt_attr_rope turn = { 16, kind == 2 };
+		g->seg = TT_SEG_F;
+		tt_v x = tt_input(g, "x", TT_F32, TT_NODTYPE, 2, (tt_dim[]){ n, d }), w = tt_input(g, "w", TT_F32, TT_NODTYPE, 1, &d);
+		tt_v y = tt_rms_norm(g, x, w, 1e-6, "y"), table = tt_input(g, "table", TT_F32, TT_NODTYPE, 2, (tt_dim[]){ n, k });
+		tt_graph_output(g, tt_node_add(g, &tt_op_rope, &turn, 2, (tt_v[]){ y, table }, "z"));
+		if (kind == 3)
+			tt_graph_output(g, y);
+		if (TT_CHECK_OK(t, tt_graph_check(g)) && TT_CHECK_OK(t, tt_pass_fuse(g, &o, t->arena, &out)))
+			TT_CHECK_INT(t, count_ops(out, &tt_op_rms_norm_rope), kind == 0);
 	}
 }
 
@@ -321,6 +370,7 @@ const tt_case tt_suite_fuse[] = {
 	{ "dw_accumulate", case_dw_accumulate, TT_TIER_QUICK },
 	{ "embedding_accumulate", case_embedding_accumulate, TT_TIER_QUICK },
 	{ "embedding_in_place", case_embedding_in_place, TT_TIER_QUICK },
+	{ "norm_rope", case_norm_rope, TT_TIER_QUICK },
 	{ "linear_tails", case_linear_tails, TT_TIER_QUICK },
 	{ "pack_pair", case_pack_pair, TT_TIER_QUICK },
 	{ "plans", case_plans, TT_TIER_QUICK },

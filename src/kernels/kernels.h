@@ -56,6 +56,7 @@
  *   linear_silu_mul   x, wg, wu                                  -> gate, up, act val[T,o]
  *   linear_rope       x, w, table                                -> val[T,h]
  *   add_rms_norm      a, b val[T,D], w                           -> a + b, y val[T,D], rstd
+ *   rms_norm_rope     x val[T,h], w, table                       -> val[T,h], rstd
  *   rms_norm_bwd      dy, x, w, rstd, res val[T,D]               -> dx + res val[T,D], dw acc[D]
  *   cross_entropy     x stat[T,V], labels                        -> nll stat[T];  cross_entropy_bwd with dy stat[1]: dx val[T,V], nll
  *   pack_pair         val[o,k]                                   -> both packed formats

@@ -2,6 +2,7 @@
  * Zhang and Sennrich, "Root mean square layer normalization", 2019. */
 #include "kernels/exact.h"
 #include "kernels/math.h"
+#include "kernels/rotate.h"
 
 /* ---- forward: y = (x*rstd)*w, rstd = 1/sqrt(sum(x^2)/D + eps) ----------------------------------------------------------- */
 
@@ -41,6 +42,17 @@ static void rms_norm(const tt_call *c)
 	tt_lines(c, arg_lines(&c->in[0]), lines_block(arg_width(&c->in[0])), rms_norm_lines);
 }
 
+/* x, w, table -> the norm's lines, rotated in their place while they are in cache (queries and keys that are normed), rstd. */
+static void rms_norm_rope_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	norm_lines(c, &c->in[0], &c->in[1], &c->out[0], &c->out[1], begin, end);
+	rotate_lines(&c->out[0], &c->in[2], &c->out[0], arg_width(&c->in[2]), false, begin, end);
+}
+static void rms_norm_rope(const tt_call *c)
+{
+	tt_lines(c, arg_lines(&c->in[0]), lines_block(arg_width(&c->in[0])), rms_norm_rope_lines);
+}
+
 /* h = a + b, rounded as it is stored, and its norm while the lines are in cache. Outputs h, y, rstd. */
 static void add_lines(const tt_arg *a_td, const tt_arg *b_td, const tt_arg *h_td, int64_t begin, int64_t end)
 {
@@ -68,36 +80,62 @@ static void add_rms_norm(const tt_call *c)
 
 /* ---- backward to x: u = dy*w, s = sum(u*x)*rstd^2/D, dx = rstd*(u - x*s) -------------------------------------------------- */
 
-static void rms_norm_dx_lines(const tt_call *c, int64_t begin, int64_t end)
+/* One line t of dx; with `res` it is added to dx as dx is rounded, and what the line adds to dw goes to part[D]. w: a line that is one span,
+ * loaded before, else NULL. `out` may lie on dy. */
+static inline __attribute__((always_inline)) void norm_dx_line(const tt_arg *dy_td, const tt_arg *x_td, const tt_arg *w_d, const real *w_line,
+	const tt_arg *out, const tt_arg *res_td, real *part, real rstd, int64_t t)
 {
-	const tt_arg *dy_td = &c->in[0], *x_td = &c->in[1], *w_d = &c->in[2], *dx_td = &c->out[0];
 	int64_t width = arg_width(x_td);
-	real dybuf[SPAN], xbuf[SPAN], wbuf[SPAN], tmp[SPAN];
-	const real *dy = NULL, *x = NULL, *w = NULL; /* a line that is one span is loaded once */
-	for (int64_t t = begin; t < end; t++) {
-		real rstd = scalar_load(&c->in[3], 0, t);
-		lanes sum = {{0}};
-		FOR_SPANS(line, at, n, t, t + 1, width) {
+	real dybuf[SPAN], xbuf[SPAN], wbuf[SPAN], rbuf[SPAN], d[SPAN];
+	const real *dy = NULL, *x = NULL, *w = w_line; /* a line that is one span is loaded once */
+	lanes sum = {{0}};
+	FOR_SPANS(line, at, n, t, t + 1, width) {
+		dy = span_load(dybuf, dy_td, line, at, n);
+		x = span_load(xbuf, x_td, line, at, n);
+		if (!w_line)
+			w = span_load(wbuf, w_d, 0, at, n);
+		LANES_ADD(&sum, n, dy[i] * w[i] * x[i]);
+	}
+	real s = lanes_join(&sum) * (rstd * rstd) / (real)width;
+	FOR_SPANS(line, at, n, t, t + 1, width) {
+		if (width > SPAN) {
 			dy = span_load(dybuf, dy_td, line, at, n);
 			x = span_load(xbuf, x_td, line, at, n);
-			if (width > SPAN || !w)
-				w = span_load(wbuf, w_d, 0, at, n);
-			LANES_ADD(&sum, n, dy[i] * w[i] * x[i]);
+			w = span_load(wbuf, w_d, 0, at, n);
 		}
-		real s = lanes_join(&sum) * (rstd * rstd) / (real)width;
-		FOR_SPANS(line, at, n, t, t + 1, width) {
-			if (width > SPAN) {
-				dy = span_load(dybuf, dy_td, line, at, n);
-				x = span_load(xbuf, x_td, line, at, n);
-				w = span_load(wbuf, w_d, 0, at, n);
-			}
-			real *dx = span_out(tmp, dx_td, line, at);
+		if (!res_td) {
+			real *dx = span_out(d, out, line, at);
 			INPLACE_LOOP
 			for (int64_t i = 0; i < n; i++)
 				dx[i] = rstd * (dy[i] * w[i] - x[i] * s);
-			span_store(dx_td, line, at, dx, n);
+			span_store(out, line, at, dx, n);
+			continue;
 		}
+		const real *res = span_load(rbuf, res_td, line, at, n);
+		real *restrict sums = part + at;
+		for (int64_t i = 0; i < n; i++) {
+			sums[i] += dy[i] * (x[i] * rstd);
+			d[i] = rstd * (dy[i] * w[i] - x[i] * s);
+		}
+		for (int64_t i = 0; out->dtype == TT_BF16 && i < n; i++)
+			d[i] = real_round_bf16(d[i]);
+		for (int64_t i = 0; i < n; i++)
+			d[i] += res[i];
+		span_store(out, line, at, d, n);
 	}
+}
+/* w if a line is one span, else NULL. */
+static const real *norm_weight(real buf[SPAN], const tt_arg *w_d)
+{
+	return arg_width(w_d) > SPAN ? NULL : span_load(buf, w_d, 0, 0, arg_width(w_d));
+}
+
+static void rms_norm_dx_lines(const tt_call *c, int64_t begin, int64_t end)
+{
+	real wbuf[SPAN];
+	const real *w = norm_weight(wbuf, &c->in[2]);
+	for (int64_t t = begin; t < end; t++)
+		norm_dx_line(&c->in[0], &c->in[1], &c->in[2], w, &c->out[0], NULL, NULL, scalar_load(&c->in[3], 0, t), t);
 }
 static void rms_norm_dx(const tt_call *c)
 {
@@ -196,41 +234,12 @@ static void norm_bwd_block(void *ctx, int64_t block, int lane)
 {
 	(void)lane;
 	const tt_call *c = ctx;
-	const tt_arg *dy_td = &c->in[0], *x_td = &c->in[1], *w_d = &c->in[2], *res_td = &c->in[4], *out = &c->out[0];
-	int64_t width = arg_width(x_td), end = TT_MIN(arg_lines(x_td), (block + 1) * TOKEN_BLOCK);
-	real dybuf[SPAN], xbuf[SPAN], wbuf[SPAN], rbuf[SPAN], d[SPAN], *part = (real *)c->scratch + block * width;
-	const real *dy = NULL, *x = NULL, *w = NULL; /* a line that is one span is loaded once */
+	int64_t width = arg_width(&c->in[1]), end = TT_MIN(arg_lines(&c->in[1]), (block + 1) * TOKEN_BLOCK);
+	real wbuf[SPAN], *part = (real *)c->scratch + block * width;
+	const real *w = norm_weight(wbuf, &c->in[2]);
 	memset(part, 0, sizeof(real) * (size_t)width);
-	for (int64_t t = block * TOKEN_BLOCK; t < end; t++) {
-		real rstd = scalar_load(&c->in[3], 0, t);
-		lanes sum = {{0}};
-		FOR_SPANS(line, at, n, t, t + 1, width) {
-			dy = span_load(dybuf, dy_td, line, at, n);
-			x = span_load(xbuf, x_td, line, at, n);
-			if (width > SPAN || !w)
-				w = span_load(wbuf, w_d, 0, at, n);
-			LANES_ADD(&sum, n, dy[i] * w[i] * x[i]);
-		}
-		real s = lanes_join(&sum) * (rstd * rstd) / (real)width;
-		FOR_SPANS(line, at, n, t, t + 1, width) {
-			if (width > SPAN) {
-				dy = span_load(dybuf, dy_td, line, at, n);
-				x = span_load(xbuf, x_td, line, at, n);
-				w = span_load(wbuf, w_d, 0, at, n);
-			}
-			const real *res = span_load(rbuf, res_td, line, at, n);
-			real *restrict sums = part + at;
-			for (int64_t i = 0; i < n; i++) {
-				sums[i] += dy[i] * (x[i] * rstd);
-				d[i] = rstd * (dy[i] * w[i] - x[i] * s);
-			}
-			for (int64_t i = 0; out->dtype == TT_BF16 && i < n; i++)
-				d[i] = real_round_bf16(d[i]);
-			for (int64_t i = 0; i < n; i++)
-				d[i] += res[i];
-			span_store(out, line, at, d, n);
-		}
-	}
+	for (int64_t t = block * TOKEN_BLOCK; t < end; t++)
+		norm_dx_line(&c->in[0], &c->in[1], &c->in[2], w, &c->out[0], &c->in[4], part, scalar_load(&c->in[3], 0, t), t);
 }
 static void rms_norm_bwd(const tt_call *c)
 {
@@ -297,6 +306,7 @@ static void total_exact(const tt_call *c)
 const tt_kernel TT_KERNEL_TABLE[] = {
 	{"rms_norm", rms_norm, NULL},
 	{"add_rms_norm", add_rms_norm, NULL},
+	{"rms_norm_rope", rms_norm_rope, NULL},
 	{"rms_norm_dx", rms_norm_dx, NULL},
 	{"rms_norm_dw", rms_norm_dw, TT_EXACT(rms_norm_dw_exact)},
 	{"sum_tokens", sum_tokens, TT_EXACT(sum_tokens_exact)},

@@ -284,6 +284,32 @@ const tt_op tt_op_add_rms_norm = {
 	.sample = add_norm_sample,
 };
 
+/* The table says how wide a head is. */
+static bool norm_rope_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
+{
+	(void)attr, (void)nin, (void)nout;
+	out[0].dtype = out[0].gdtype = in[0]->dtype;
+	out[1].dtype = tt_stat_dtype(g);
+	return tt_infer_val(g, op, in[0]) && tt_infer_val(g, op, in[1]);
+}
+
+static bool norm_rope_sample(tt_graph *g, int which)
+{
+	if (which > 0)
+		return false;
+	const double f[] = { 1, 0.1 };
+	tt_attr_norm a = { .eps = 1e-5 };
+	tt_v in[] = { sample_td(g, "x"), sample_d(g), tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 2, 1) };
+	tt_node_add(g, &tt_op_rms_norm_rope, &a, 3, in, NULL);
+	return true;
+}
+
+const tt_op tt_op_rms_norm_rope = {
+	.name = "rms_norm_rope", .doc = "rms_norm, rope: queries or keys that are normed, rotated in their place while they are in cache",
+	.cls = TT_CLASS_FUSED, .flags = TT_OP_INPLACE, .nin = 3, .nout = 2, .labels = "tD,D,_tK->tD,t", .outs = (const char *const[]){ "rope", "rstd" },
+	.attr_size = sizeof(tt_attr_norm), .attrs = tt_norm_attrs, .infer = norm_rope_infer, .sample = norm_rope_sample,
+};
+
 static bool norm_bwd_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)attr, (void)nin, (void)nout;

@@ -67,6 +67,12 @@ static bool table_sum(const void *const *attr, void *made)
 	return true;
 }
 
+static bool turned(const void *const *attr, void *made)
+{
+	*(tt_attr_norm *)made = *(const tt_attr_norm *)attr[0];
+	return !((const tt_attr_rope *)attr[1])->inverse;
+}
+
 static const pattern PATTERNS[] = {
 	{ "linear_silu_mul", "linear(x,wg)>gate linear(x,wu)>up silu_mul(gate,up)>act", "linear_silu_mul(x,wg,wu)>gate,up,act",
 	  "gate and up are multiplied by blocks of lines, right after their products", -1, same_chains, true },
@@ -80,6 +86,8 @@ static const pattern PATTERNS[] = {
 	  "an input gradient is added to another product's and rounded in the tile", -1, rounded_dx, false },
 	{ "dx_sum", "linear_dx(dy,w)>dx add(s,dx)>t", "linear_dx_add(dy,w,s)>t", "an input gradient is added to another product's in the tile", 0, NULL, false },
 	{ "residual_norm", "add(a,b)>h rms_norm(h,w)>y,r", "add_rms_norm(a,b,w)>h,y,r", "the residual stream is normed while a line is in cache", 1, NULL, false },
+	{ "norm_rope", "rms_norm(x,w)>y,r rope(y,table)>z", "rms_norm_rope(x,w,table)>z,r", "normed queries and keys are rotated while a line is in cache", -1,
+	  turned, false },
 	{ "norm_backward", "rms_norm_dx(dy,x,w,r)>d rms_norm_dw(dy,x,r)>dw add(d,res)>sum", "rms_norm_bwd(dy,x,w,r,res)>sum,dw",
 	  "one read of a norm's input and gradient, and the residual's gradient added", -1, NULL, false },
 	{ "loss_backward",
