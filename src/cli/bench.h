@@ -36,12 +36,15 @@ typedef struct tt_race {
 	double pause;   /* seconds of sleep before a turn, so that idle threads of the one before have gone to sleep */
 	double quiet;   /* processors that others may use in a round */
 	tt_bench_load (*load)(void); /* NULL: tt_bench_load_now */
+	double (*clock)(void); /* NULL: tt_now */
 	/* results */
 	double others;  /* most of the rounds that counted */
 	bool noisy;
 } tt_race;
 tt_race tt_race_of(int rounds); /* the usual: 80 ms turns, 0.15 processors */
 void tt_race_run(tt_race *r, tt_runner *runners, int n);
+/* Once more: the better times stay; load and noise are the second run's. */
+void tt_race_again(tt_race *r, tt_runner *runners, int n);
 double tt_bench_median(double *v, int64_t n); /* sorts v, n >= 1; of an even number the mean of the middle two */
 
 /* ---- peaks (bench_race.c) --------------------------------------------------------------------------------------------------------------- */

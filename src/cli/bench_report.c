@@ -217,44 +217,63 @@ void tt_bench_md_gemm(const json_t *j, tt_buf *b)
 		}
 }
 
-/* NAME_any and NAME_plain are the library's rates; the better one counts, but beside few rows row-major weights are shown too. */
+/* NAME_any and NAME_plain are the library's rates; the better one counts, but beside few rows row-major weights are shown too. It has no
+ * segments: ours stand beside its forward. */
 void tt_bench_md_onednn(const json_t *j, tt_buf *b)
 {
-	static const char *const names[] = { "forward", "dx", "dw" };
+	static const char *const names[] = { "forward", "dx", "dw", "segments" }, *const few[] = { "1 to 4", "5 to 16" };
+	enum { N = TT_COUNT(names), ALL = N }; /* ALL: forward and both gradients */
 	const json_t *rows = json_object_get(j, "rows"), *r;
-	mean m[2][2][3] = { { { { 0 } } } };
+	mean m[2][2][N + 1] = { { { { 0 } } } }, over_rows[2][2][2] = { { { { 0 } } } };
 	size_t i;
 	tt_buf_printf(b, "%s against %s, in turn in one process; GFLOP/s of both and the ratio. Weights are packed before the timing by both; for dW all "
-			 "packing is inside it. The last columns: against weights as rows, for few tokens.\n\n"
-			 "| M, N, K | dtype | threads | forward | theirs | ratio | dX | theirs | ratio | dW | theirs | ratio | forward over rows | dX over rows | |\n"
-			 "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n", str(j, "peer"), str(j, "other"));
+			 "packing is inside it. Segments: ours over its forward. The last columns: against weights as rows, for few tokens.\n\n"
+			 "| M, N, K | dtype | threads | forward | theirs | ratio | dX | theirs | ratio | dW | theirs | ratio | segments | ratio | forward over rows | "
+			 "dX over rows | |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n", str(j, "peer"), str(j, "other"));
 	json_array_foreach(rows, i, r) {
-		double over[3];
+		double over[N];
+		int d = !strcmp(str(r, "dtype"), "bf16"), all = num(r, "threads") > 1;
 		shape_cells(b, r);
-		for (int k = 0; k < TT_COUNT(names); k++) {
+		for (int k = 0; k < N; k++) {
+			const char *theirs = k == 3 ? names[0] : names[k];
 			char any[32], plain[32];
-			snprintf(any, sizeof any, "%s_any", names[k]);
-			snprintf(plain, sizeof plain, "%s_plain", names[k]);
+			snprintf(any, sizeof any, "%s_any", theirs);
+			snprintf(plain, sizeof plain, "%s_plain", theirs);
 			double v = num(r, names[k]), best = fmax(num(r, any), num(r, plain)); /* of a number and NaN: the number */
 			over[k] = v / num(r, plain);
 			cell(b, "%.0f", v);
-			cell(b, "%.0f", best);
+			if (k < 3)
+				cell(b, "%.0f", best);
 			cell(b, "%.2f", v / best);
-			mean_add(&m[!strcmp(str(r, "dtype"), "bf16")][num(r, "threads") > 1][k], v / best);
+			mean_add(&m[d][all][k], v / best);
+			if (k < 3)
+				mean_add(&m[d][all][ALL], v / best);
 		}
+		if (num(r, "m") <= 16)
+			mean_add(&over_rows[d][all][num(r, "m") > 4], over[0]);
 		cell(b, "%.2f", num(r, "m") < 64 ? over[0] : NAN);
 		cell(b, "%.2f", num(r, "m") < 64 ? over[1] : NAN);
 		noisy_cell(b, r);
 	}
-	tt_buf_str(b, "\nRatios, geometric mean and least:\n\n| dtype | threads | forward | least | dX | least | dW | least |\n|---|--:|--:|--:|--:|--:|--:|--:|\n");
+	tt_buf_str(b, "\nRatios, geometric mean and least; `all`: forward, dX and dW.\n\n| dtype | threads | forward | least | dX | least | dW | least | segments | least | "
+		      "all | least |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
 	for (int d = 0; d < 2; d++)
 		for (int all = 0; all < 2; all++)
 			if (m[d][all][0].n) {
 				tt_buf_printf(b, "| %s | %.0f |", dtypes[d], all ? num(j, "threads") : 1);
-				for (int k = 0; k < 3; k++)
+				for (int k = 0; k <= ALL; k++)
 					mean_cells(b, &m[d][all][k], 1, "%.3f");
 				tt_buf_str(b, "\n");
 			}
+	tt_buf_str(b, "\nForward for few tokens, over weights as rows.\n\n| tokens | dtype | threads | ratio | least |\n|---|---|--:|--:|--:|\n");
+	for (int d = 0; d < 2; d++)
+		for (int all = 0; all < 2; all++)
+			for (int f = 0; f < 2; f++)
+				if (over_rows[d][all][f].n) {
+					tt_buf_printf(b, "| %s | %s | %.0f |", few[f], dtypes[d], all ? num(j, "threads") : 1);
+					mean_cells(b, &over_rows[d][all][f], 1, "%.2f");
+					tt_buf_str(b, "\n");
+				}
 }
 
 /* ---- attention, start-up ---------------------------------------------------------------------------------------------------------------------- */
