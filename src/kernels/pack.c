@@ -1,4 +1,4 @@
-/* Sizes of the packed formats. The layouts themselves are made in pack.k.c and read in xsmm.c. */
+/* Sizes of the packed formats. The layouts themselves are made in pack.k.c and read by the tiles (xsmm.c). */
 #include "kernels/kernels.h"
 
 int64_t tt_format_count(tt_format f, tt_dtype dt, int64_t o, int64_t k)

@@ -1,24 +1,27 @@
-/* Matrix products on libxsmm tiles: linear, linear_dx, linear_dw, equal to product.k.c bit for bit.
+/* Fast matrix products: linear, linear_dx, linear_dw and what is fused with them, equal to product.k.c bit for bit: the rows.
  *
- * libxsmm is column-major. Seen from there every tile is C[64 x n] = A[64 x k] B[k x n]: 64 features of a packed panel, n <= 6
- * lines of the other operand as they lie (ldb = its line length), C in place. 64 x 6 accumulators are what fits the registers
- * of AVX-512, and one width for everything means one order of sums for everything. Inside a tile the contraction runs ascending
- * in one chain per element, beta = 1 continues a chain held in f32 C, so neither the cut into chunks (which keeps a panel's
+ * Every tile is C[64 x n] = A[64 x k] B[k x n]: 64 features of a packed panel, n <= 6 lines of the other operand. 64 x 6 accumulators are what
+ * fits the registers of AVX-512, and one width for everything means one order of sums for everything. Inside a tile the contraction runs
+ * ascending in one chain per element and K segment, and an open chain is kept as f32, so neither the cut into chunks (which keeps a panel's
  * chunk in L2) nor the cut into lines, panels or threads changes a bit.
  *
- * What must be kept away from libxsmm 1.17, because bits or memory suffer:
+ *   AVX-512, f32; AVX512_BF16, bf16   own tiles: chain.h, xsmm_forward.c, chain_weights.c
+ *   AVX2; bf16 on AVX-512 without it  libxsmm's: xsmm_tile.h, xsmm_forward.c, xsmm_weights.c
+ *
+ * libxsmm is column-major: from there lines are columns, as they lie (ldb = their length), C in place. What must be kept away from libxsmm
+ * 1.17, because bits or memory suffer:
  *   m mod 64 in 1..16   selects tiles that split the contraction over several accumulators: formats pad panels to 64, and the
  *                       last panel goes through a scratch tile of 64 columns
  *   bf16, odd k or ldb  refused or silently wrong: such nodes are not accepted and stay with the reference
  *   bf16 C, beta = 1    would round between chunks: longer sums are kept in f32 scratch and rounded once
  *   n = 0, k = 0        returns a tile that must not be called
  *   prefetch = NULL     may change the signature: always NONE
- * The bf16 tiles need AVX512_BF16: below it libxsmm emulates in another order. There bf16 operands are widened into cache, the
+ * Its bf16 tiles need AVX512_BF16: below it libxsmm emulates in another order. There bf16 operands are widened into cache, the
  * odd element of each pair before the even one, and f32 tiles run with subnormals as zeros (FTZ and DAZ of MXCSR): the chain of
  * VDPBF16PS, as product.k.c has it. Weights are packed as for the bf16 tiles, so formats do not depend on the instruction set.
  *
  * Third-party state: libxsmm keeps one target for the process and one registry of tiles, keyed by shape and not by target. The
- * target is set here to what the row asked for; a shape made for AVX-512 earlier in the process is found again by a later AVX2
+ * target is set to what the row asked for; a shape made for AVX-512 earlier in the process is found again by a later AVX2
  * plan. The bits are the same.
  */
 #include "kernels/xsmm.h"
