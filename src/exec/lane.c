@@ -28,7 +28,8 @@ struct lane {
 	instr **ring;
 	uint32_t cap;          /* a power of two, more than are ever outstanding */
 	uint32_t accounted;    /* exchanges whose time has been counted; the compute lane's */
-	char text[4096];       /* of the first error; the token's */
+	char text[4096];       /* of the first error: written before `failed`, never again */
+	_Atomic int failed;    /* its code. Not tt_comm_axes.status, which an exchange under way may write */
 	_Alignas(LINE) _Atomic uint32_t posted, kick;
 	_Atomic bool lane_sleeps, stop;
 	_Alignas(LINE) _Atomic uint32_t done;
@@ -51,8 +52,10 @@ static void run_one(lane *l, uint32_t at)
 	instr *in = l->ring[at & (l->cap - 1)];
 	tt_status before = l->e->o.axes->status;
 	run_on_lane(l->e, in);
-	if (!before && l->e->o.axes->status)
-		snprintf(l->text, sizeof l->text, "%s", tt_error_text());
+	if (before || !l->e->o.axes->status)
+		return;
+	snprintf(l->text, sizeof l->text, "%s", tt_error_text());
+	atomic_store(&l->failed, (int)l->e->o.axes->status);
 }
 
 /* With the token: runs what is posted until `done` has come to `end`, or, if `all`, to all that is posted meanwhile. */
@@ -187,8 +190,8 @@ void lane_drain(tt_exec *e) { lane_wait(e, atomic_load(&e->lane->posted)); }
 
 tt_status lane_status(tt_exec *e)
 {
-	tt_status s = e->o.axes->status;
-	if (s && e->lane->text[0]) /* it may have been said on the lane's thread */
+	tt_status s = (tt_status)atomic_load(&e->lane->failed);
+	if (s) /* it may have been said on the lane's thread */
 		tt_error_set(s, __FILE__, __LINE__, "%s", e->lane->text);
 	return s;
 }
