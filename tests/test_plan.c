@@ -187,6 +187,13 @@ static void counters(tt_test *t)
 	tt_run_options o = whole_rows(t, 97, VOCAB, 3);
 	for (int i = 0; i < TT_COUNT(meshes); i++)
 		compare(t, &o, &meshes[i]);
+	/* Fast kernels: packed weights, fused nodes, recomputation. */
+	o = whole_rows(t, 128, 64, 2);
+	o.compute = TT_BF16;
+	o.exec.isa = tiny_isa(t);
+	o.exec.kernels_ref = false;
+	o.recompute.mode = TT_RECOMPUTE_FULL;
+	compare(t, &o, &(mesh_case){ { 1, 2, 1, 2 }, true, 2 });
 	/* Ranks that differ in a shard alone, and in the part of a sum alone. */
 	o = whole_rows(t, 97, 64, 1);
 	compare(t, &o, &(mesh_case){ { 1, 1, 1, 2 }, false, 2 });

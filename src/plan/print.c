@@ -94,8 +94,8 @@ static void print_talk(tt_arena *a, const tt_plan_mesh *m, tt_buf *b)
 			if (t->axes != axes)
 				continue;
 			tt_buf_printf(b, "  %-14s %-16s %8lld %10s %18lld", axes_name(a, axes), t->kind, (long long)t->calls, tt_scale_bytes(t->bytes).s, (long long)t->bytes);
-			if (timed)
-				tt_buf_printf(b, " %10s  %10s", seconds(a, t->seconds), seconds(a, t->exposed));
+			if (timed) /* what the loop itself exchanges is not estimated */
+				tt_buf_printf(b, " %10s  %10s", t->seconds > 0 ? seconds(a, t->seconds) : "-", t->seconds > 0 ? seconds(a, t->exposed) : "-");
 			tt_buf_str(b, "\n");
 			calls += t->calls;
 			bytes += t->bytes;
