@@ -411,7 +411,7 @@ static void namespaces(tt_test *t)
 	int status = shell(t, tt_arena_printf(t->arena, "tests/namespaces.sh %s verify configs/debug.toml --mesh=dp_shard=2,tp=2", beside(t, "titan")), &said);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		TT_SKIP(t, tt_arena_printf(t->arena, "network namespaces are not permitted here: %s", said));
-	TT_CHECK_MSG(t, status == 0 && strstr(said, "1 meshes proven"), "%s", said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "2 meshes proven"), "%s", said);
 	static const struct { const char *fault, *said; int lives; } cases[] = {
 		{ "stop:3:losses of rows:2", "and it has given no sign of life for", 3 },
 		{ "fail:3:losses of rows:2", "rank 3: a fault of a test", 4 },
