@@ -67,7 +67,7 @@ const tt_command tt_commands[] = {
 	  "prove parallel plans: every legal mesh gives the bits of one rank, saved and resumed from mesh to mesh; else the first value that differs, the conversion "
 	  "and the row of the plan; exit code 1 if one does not", tt_cmd_verify,
 	  { CONFIG_ARGUMENT,
-	    { "--ranks=N", "meshes of 2 to N ranks; 8 if not given" },
+	    { "--ranks=N", "meshes of 2 to N ranks; 8, or as many as a launcher started, if not given" },
 	    { "--meshes=all|LIST", "these meshes alone, separated by \";\": \"dp_shard=2,tp=2,sp; cp=4\"; axes are dp_replicate, dp_shard, cp, tp" },
 	    { "--mesh=AXIS=DEGREE,...", "one mesh alone" },
 	    { "--steps=N", "steps of training before the save, two more come after the resume; 3 if not given" },
