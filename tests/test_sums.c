@@ -422,7 +422,7 @@ static void honest(tt_test *t)
 	int checked = 0;
 	for (const tt_op *const *op = tt_ops; *op; op++) {
 		if (!(*op)->labels) {
-			bool known = *op == &tt_op_attention || *op == &tt_op_attention_bwd || *op == &tt_op_rope_table || *op == &tt_op_exchange;
+			bool known = *op == &tt_op_attention || *op == &tt_op_attention_bwd || *op == &tt_op_rope_table || *op == &tt_op_exchange || *op == &tt_op_exchange_bucket;
 			TT_CHECK_MSG(t, known, "%s: has neither labels nor a test of its own in this suite", (*op)->name);
 			continue;
 		}
