@@ -299,7 +299,9 @@ static bool norm_rope_sample(tt_graph *g, int which)
 		return false;
 	const double f[] = { 1, 0.1 };
 	tt_attr_norm a = { .eps = 1e-5 };
-	tt_v in[] = { sample_td(g, "x"), sample_d(g), tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 2, 1) };
+	tt_dtype dt = sample_val(g);
+	tt_dim h = dim(TT_HEADS, 24, 4);
+	tt_v in[] = { tt_sample_xy(g, "x", dt, tokens(6), h), tt_sample_x(g, "w", dt, h), tt_rope_table(g, tt_sample_ids(g, "positions", 6, TT_FILL_POSITIONS), f, 2, 1) };
 	tt_node_add(g, &tt_op_rms_norm_rope, &a, 3, in, NULL);
 	return true;
 }
