@@ -153,6 +153,18 @@ static void same_bits(tt_test *t, tt_dtype compute, tt_numerics numerics, int me
 static void bf16(tt_test *t) { same_bits(t, TT_BF16, TT_FAST, 5, false); }
 static void f32(tt_test *t) { same_bits(t, TT_F32, TT_FAST, 3, false); }
 static void exact(tt_test *t) { same_bits(t, TT_BF16, TT_EXACT, 1, false); }
+/* Eight ranks, each with its lane, on three axes. */
+static void eight(tt_test *t)
+{
+	tt_run_options o = options(t, TT_F32), x = along(&o, &WAYS[0]);
+	runs *want = TT_NEW(t->arena, runs), *got = TT_NEW(t->arena, runs);
+	o.overlap_off = true;
+	if (!run(t, &o, &MESHES[6], want) || !run(t, &x, &MESHES[6], got))
+		return;
+	const char *d = differs(t, &MESHES[6], want, got);
+	TT_CHECK_MSG(t, !d, "%s: %s", MESHES[6].name, d);
+}
+
 static void every(tt_test *t)
 {
 	same_bits(t, TT_BF16, TT_FAST, TT_COUNT(MESHES), true);
@@ -198,6 +210,7 @@ const tt_case tt_suite_overlap[] = {
 	{ "bf16", bf16, TT_TIER_QUICK },
 	{ "f32", f32, TT_TIER_QUICK },
 	{ "exact", exact, TT_TIER_QUICK },
+	{ "eight", eight, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "order", order, TT_TIER_QUICK },
 	{ "every", every, TT_TIER_CI },
