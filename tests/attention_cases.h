@@ -53,6 +53,8 @@ typedef struct problem {
 	spec s;
 	double scale;
 	bool guarded; /* operands and scratch end where no memory is */
+	double lse;   /* what the backward of a part is given */
+	int parts, part; /* K and V are the part-th of `parts` shares of the lines: attention_part; 0: all */
 	int64_t T, S, H, lines_n;
 	int32_t *positions, *seq_ids, *table, *lines;
 	double *q, *k, *v, *dout; /* [T,H*K] [S,G*K] [S,G*V] [T,H*V]; lines of k and v without a position are NaN */
@@ -153,8 +155,8 @@ typedef struct kernels {
 	size_t scratch;
 } kernels;
 
-enum { O, LSE, DQ, DK, DV, NRESULTS };
-static const char *const result_names[NRESULTS] = {"o", "lse", "dq", "dk", "dv"};
+enum { O, LSE, DQ, DK, DV, NRESULTS, SUM = NRESULTS, SLOTS }; /* of attention_part, LSE is the maximum and SUM the sum */
+static const char *const result_names[SLOTS] = {"o", "lse", "dq", "dk", "dv", "l"};
 
 /* Contiguous; `raw` holds each element's bytes as stored: limbs for acc in `exact`. */
 typedef struct tensor {
@@ -163,7 +165,7 @@ typedef struct tensor {
 	uint64_t (*raw)[3];
 } tensor;
 typedef struct results {
-	tensor r[NRESULTS];
+	tensor r[SLOTS];
 	int flag;
 } results;
 
@@ -237,12 +239,19 @@ static inline tensor arg_get(tt_arena *a, const tt_arg *g, const how *h)
 
 static inline tt_arg ints_of(int32_t *p, int64_t n) { return (tt_arg){.p = p, .dtype = TT_I32, .ndim = 1, .n = {n}, .ld = 1}; }
 
-/* Forward, and backward unless `forward_only`. Backward reads o and lse as forward stored them. */
+static inline tt_attr_attention attr_of(const problem *p)
+{
+	return (tt_attr_attention){.head_dim = p->s.K, .v_head_dim = p->s.V, .group = p->s.group, .scale = p->scale, .window = p->s.window,
+				   .parts = p->parts, .part = p->part};
+}
+
+/* Forward, and backward unless `forward_only`. Backward reads o and lse as forward stored them; of a part, which makes none, dO and p->lse. */
 static inline results run_kernels(tt_test *t, const problem *p, how h, kernels k, bool forward_only)
 {
 	const spec *s = &p->s;
 	const bool f64 = h.dtype == TT_F64;
-	tt_attr_attention at = {s->K, s->V, s->group, p->scale, s->window};
+	tt_attr_attention at = attr_of(p);
+	const int64_t first = p->parts ? tt_deal(p->S, p->part, p->parts) : 0, S = p->parts ? tt_deal(p->S, p->part + 1, p->parts) - first : p->S;
 	tt_pool *pool = NULL;
 	if (h.threads > 1)
 		TT_ASSERT(tt_pool_create(h.threads, 0, &pool) == TT_OK);
@@ -253,20 +262,29 @@ static inline results run_kernels(tt_test *t, const problem *p, how h, kernels k
 	uint8_t *mem = p->guarded ? guarded_alloc(tt_round_up((int64_t)scratch, 64)) : tt_arena_alloc(p->a, scratch + 64 + guard);
 	mem += -(uintptr_t)mem & 63;
 	memset(mem, 0xff, scratch + guard);
-	tt_arg in[10] = {arg_new(p, h.dtype, &h, p->T, p->H * s->K), arg_new(p, h.dtype, &h, p->S, s->G * s->K),
-			 arg_new(p, h.dtype, &h, p->S, s->G * s->V)};
+	tt_arg in[10] = {arg_new(p, h.dtype, &h, p->T, p->H * s->K), arg_new(p, h.dtype, &h, S, s->G * s->K),
+			 arg_new(p, h.dtype, &h, S, s->G * s->V)};
 	arg_put(&in[0], p->q);
-	arg_put(&in[1], p->k);
-	arg_put(&in[2], p->v);
+	arg_put(&in[1], p->k + first * s->G * s->K);
+	arg_put(&in[2], p->v + first * s->G * s->V);
 	tt_arg tables[4] = {ints_of(p->positions, p->T), ints_of(p->seq_ids, p->T), ints_of(p->table, s->nseq + 1), ints_of(p->lines, p->S)};
-	tt_arg o = arg_new(p, h.dtype, &h, p->T, p->H * s->V), lse = arg_new(p, stat, &h, p->T, p->H);
+	tt_arg o = arg_new(p, p->parts ? stat : h.dtype, &h, p->T, p->H * s->V), lse = arg_new(p, stat, &h, p->T, p->H), sum = arg_new(p, stat, &h, p->T, p->H);
 	memcpy(in + 3, tables, sizeof tables);
-	tt_arg out[3] = {o, lse};
-	tt_call c = {.in = in, .out = out, .nin = 7, .nout = 2, .attr = &at, .scratch = mem, .env = &env, .flag = &flag};
+	tt_arg out[3] = {o, lse, sum};
+	tt_call c = {.in = in, .out = out, .nin = 7, .nout = p->parts ? 3 : 2, .attr = &at, .scratch = mem, .env = &env, .flag = &flag};
 	k.fwd(&c);
 	results r = {0};
 	r.r[O] = arg_get(p->a, &o, &h);
 	r.r[LSE] = arg_get(p->a, &lse, &h);
+	if (p->parts) {
+		r.r[SUM] = arg_get(p->a, &sum, &h);
+		double *all = TT_NEWN(p->a, double, p->T * p->H + 1);
+		for (int64_t i = 0; i < p->T * p->H; i++)
+			all[i] = p->lse;
+		o = arg_new(p, h.dtype, &h, p->T, p->H * s->V);
+		arg_put(&o, p->dout);
+		arg_put(&lse, all);
+	}
 	if (!forward_only) {
 		in[3] = o;
 		in[4] = lse;
@@ -274,8 +292,8 @@ static inline results run_kernels(tt_test *t, const problem *p, how h, kernels k
 		arg_put(&in[5], p->dout);
 		memcpy(in + 6, tables, sizeof tables);
 		out[0] = arg_new(p, TT_ACC, &h, p->T, p->H * s->K);
-		out[1] = arg_new(p, TT_ACC, &h, p->S, s->G * s->K);
-		out[2] = arg_new(p, TT_ACC, &h, p->S, s->G * s->V);
+		out[1] = arg_new(p, TT_ACC, &h, S, s->G * s->K);
+		out[2] = arg_new(p, TT_ACC, &h, S, s->G * s->V);
 		c.nin = 10;
 		c.nout = 3;
 		memset(mem, 0xff, scratch);
@@ -294,9 +312,9 @@ static inline results run_kernels(tt_test *t, const problem *p, how h, kernels k
 static inline results run(tt_test *t, const problem *p, how h, bool forward_only)
 {
 	const bool f64 = h.dtype == TT_F64;
-	const tt_kernel *fwd = tt_kernel_ref("attention", h.isa, f64), *bwd = tt_kernel_ref("attention_bwd", h.isa, f64);
+	const tt_kernel *fwd = tt_kernel_ref(p->parts ? "attention_part" : "attention", h.isa, f64), *bwd = tt_kernel_ref("attention_bwd", h.isa, f64);
 	TT_ASSERT(fwd && bwd);
-	tt_attr_attention at = {p->s.K, p->s.V, p->s.group, p->scale, p->s.window};
+	tt_attr_attention at = attr_of(p);
 	kernels k = {h.exact && fwd->exact ? fwd->exact : fwd->run, h.exact && bwd->exact ? bwd->exact : bwd->run,
 		     tt_attention_scratch(&at, p->T, p->S, h.threads)};
 	return run_kernels(t, p, h, k, forward_only);
@@ -319,7 +337,7 @@ static inline int64_t differing(const tensor *a, int64_t al, const tensor *b, in
 
 static inline void check_same(tt_test *t, const results *a, const results *b, const char *what)
 {
-	for (int i = 0; i < NRESULTS; i++)
+	for (int i = 0; i < SLOTS; i++)
 		if (a->r[i].x && b->r[i].x) {
 			int64_t n = a->r[i].lines == b->r[i].lines ? differing(&a->r[i], 0, &b->r[i], 0, a->r[i].lines) : -1;
 			TT_CHECK_MSG(t, n == 0, "%s: %lld elements of %s differ", what, (long long)n, result_names[i]);

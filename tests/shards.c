@@ -365,7 +365,7 @@ static const void *local_attr(const shard_bench *b, const tt_axis_type *tin, int
 			int64_t lo = 0, hi = x->dim[d].n;
 			if (t.type == TT_S && t.dim == d)
 				shard(b, &x->dim[d], r, &lo, &hi);
-			p[d] = (tt_piece){lo, hi - lo, x->dim[d].n};
+			p[d] = (tt_piece){.start = lo, .n = hi - lo, .whole = x->dim[d].n};
 		}
 		io[i] = p;
 	}
@@ -402,10 +402,14 @@ static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const t
 
 bool shard_lines_there(const shard_part *p, const tt_node *n)
 {
-	bool attends = !strcmp(n->op->name, "attention");
-	if (!attends && strcmp(n->op->name, "attention_bwd"))
+	static const struct { const char *op; int tables; } attends[] = {
+		{"attention", 3}, {"attention_bwd", 6}, {"attention_part", 3}, {"attention_max", 2}, {"attention_sum", 4}, {"attention_join", 3},
+	};
+	int tables = 0;
+	for (int i = 0; i < TT_COUNT(attends); i++)
+		tables = strcmp(n->op->name, attends[i].op) ? tables : attends[i].tables;
+	if (!tables)
 		return true;
-	int tables = attends ? 3 : 6;
 	const shard_tensor *pos = &p->val[n->in[tables]], *ids = &p->val[n->in[tables + 1]], *table = &p->val[n->in[tables + 2]];
 	const shard_tensor *lines = &p->val[n->in[tables + 3]], *k = &p->val[n->in[1]];
 	for (int64_t t = 0; t < pos->count; t++) {

@@ -23,12 +23,13 @@ static const spec more[] = {
 static bool find(tt_test *t, const problem *p, const how *h, kernels *out)
 {
 	tt_attr_attention *at = TT_NEW(t->arena, tt_attr_attention);
-	*at = (tt_attr_attention){p->s.K, p->s.V, p->s.group, p->scale, p->s.window};
+	*at = attr_of(p);
+	const int64_t S = p->parts ? tt_ceil_div(p->S, p->parts) : p->S; /* as planned */
 	const int64_t qk = p->H * p->s.K, qv = p->H * p->s.V, gk = p->s.G * p->s.K, gv = p->s.G * p->s.V;
 	const struct { tt_dtype dtype; int64_t lines, width; } of[] = {
-		{h->dtype, p->T, qk}, {h->dtype, p->S, gk}, {h->dtype, p->S, gv}, {h->dtype, p->T, qv}, {TT_F32, p->T, p->H},
+		{h->dtype, p->T, qk}, {h->dtype, S, gk}, {h->dtype, S, gv}, {h->dtype, p->T, qv}, {TT_F32, p->T, p->H},
 		{h->dtype, p->T, qv}, {TT_I32, p->T, 0}, {TT_I32, p->T, 0}, {TT_I32, p->s.nseq + 1, 0}, {TT_I32, p->S, 0},
-		{TT_ACC, p->T, qk}, {TT_ACC, p->S, gk}, {TT_ACC, p->S, gv}};
+		{TT_ACC, p->T, qk}, {TT_ACC, S, gk}, {TT_ACC, S, gv}, {TT_F32, p->T, qv}};
 	const tt_value *v[TT_COUNT(of)];
 	for (int i = 0; i < TT_COUNT(of); i++) {
 		tt_value *x = TT_NEW(t->arena, tt_value);
@@ -37,8 +38,8 @@ static bool find(tt_test *t, const problem *p, const how *h, kernels *out)
 		x->dim[1].n = of[i].width;
 		v[i] = x;
 	}
-	const tt_value *fin[] = {v[0], v[1], v[2], v[6], v[7], v[8], v[9]};
-	tt_kernel_case f = {"attention", at, 7, 2, fin, v + 3, h->threads}, b = {"attention_bwd", at, 10, 3, v, v + 10, h->threads};
+	const tt_value *fin[] = {v[0], v[1], v[2], v[6], v[7], v[8], v[9]}, *state[] = {v[13], v[4], v[4]};
+	tt_kernel_case f = {p->parts ? "attention_part" : "attention", at, 7, p->parts ? 3 : 2, fin, p->parts ? state : v + 3, h->threads}, b = {"attention_bwd", at, 10, 3, v, v + 10, h->threads};
 	const tt_override *fo = tt_override_find(&f, h->isa), *bo = tt_override_find(&b, h->isa);
 	if (!fo || !bo)
 		return false;
@@ -158,6 +159,53 @@ static void memory_ends(tt_test *t)
 		check_spec(t, &more[i], i + 3, true);
 }
 
+/* Scores about -200: the exponential of a score of 0, which a key that is not here would have, is infinite. */
+static void make_low(problem *p)
+{
+	for (int64_t x = 0; x < p->T * p->H; x++)
+		p->q[x * p->s.K] = -25 / p->scale;
+	for (int64_t x = 0; x < p->S * p->s.G; x++)
+		if (!isnan(p->k[x * p->s.K]))
+			p->k[x * p->s.K] = 8;
+	for (int64_t x = 0; x < p->T * p->H; x++)
+		p->q[x * p->s.K] = in_bf16(p->q[x * p->s.K]);
+	p->lse = -200;
+}
+
+/* Keys of one rank at a time, of shares that end within a block, and where lines lie in any order, in every block. */
+static void ring(tt_test *t)
+{
+	tt_isa isas[3];
+	const int n = fast_sets(isas);
+	if (n == 0 || best(t) == TT_ISA_REF)
+		TT_SKIP(t, "no faster kernels for this CPU");
+	for (int i = 0; i < TT_COUNT(specs) + TT_COUNT(more); i++)
+		for (int parts = 2; parts <= 3; parts++)
+			for (int part = 0; part < parts; part++) {
+				tt_mark m = tt_arena_push(t->arena);
+				spec s = i < TT_COUNT(specs) ? specs[i] : more[i - TT_COUNT(specs)];
+				s.K = dims[(i + part) % 5].K;
+				s.V = dims[(i + part) % 5].V;
+				problem p = problem_of(t, &s);
+				p.parts = parts;
+				p.part = part;
+				p.lse = 2;
+				if ((i + part) % 3)
+					make_low(&p);
+				p.guarded = (i + part) % 2;
+				how h = {(i + parts) % 2 ? TT_BF16 : TT_F32, best(t), false, 1};
+				const results want = run(t, &p, h, false);
+				h.isa = isas[(i + part) % n];
+				h.threads = 1 + (i + part + parts) % 4;
+				kernels k = {0};
+				if (TT_CHECK_MSG(t, find(t, &p, &h, &k), "%s: no row for %s", s.name, how_name(t, &h))) {
+					const results got = run_kernels(t, &p, h, k, false);
+					check_same(t, &got, &want, tt_arena_printf(t->arena, "%s part %d of %d %s", s.name, part, parts, how_name(t, &h)));
+				}
+				tt_arena_pop(t->arena, m);
+			}
+}
+
 /* Every number of threads, among them more than there are pairs of sequence and kv head: dq in a pass of its own. */
 static void threads(tt_test *t)
 {
@@ -246,6 +294,7 @@ static void broken(tt_test *t)
 const tt_case tt_suite_attention_fast[] = {
 	{"same_bits", same_bits, TT_TIER_QUICK},
 	{"memory_ends", memory_ends, TT_TIER_QUICK},
+	{"ring", ring, TT_TIER_QUICK},
 	{"threads", threads, TT_TIER_QUICK},
 	{"refused", refused, TT_TIER_QUICK},
 	{"broken", broken, TT_TIER_QUICK},

@@ -453,7 +453,7 @@ static bool rows_within_a_cut(const grid *w)
 {
 	tt_axis_type x[AXES];
 	types_of(w, 0, x);
-	bool attends = w->b.node->op == &tt_op_attention || w->b.node->op == &tt_op_attention_bwd;
+	bool attends = !strncmp(w->b.node->op->name, "attention", 9) && w->b.node->op != &tt_op_attention_merge;
 	return attends && w->rows[0] && !w->rows[1] && outer_of(x) == 1 && x[0].dim == 0;
 }
 

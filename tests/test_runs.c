@@ -631,7 +631,8 @@ static void meshes(tt_test *t)
 	RUN(t, "one", "--numerics=exact --threads=1");
 	const char *flags = "--numerics=exact --threads=1 --checkpoint.interval=3 ";
 	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=3 --ranks=4 --parallelism.tensor_parallel_degree=2", flags));
-	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=5 --ranks=3 --parallelism.context_parallel_degree=3", flags));
+	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=5 --ranks=3 --parallelism.context_parallel_degree=3 --parallelism.context_parallel_method=ring "
+							  "--parallelism.context_parallel_load_balancer=cost", flags));
 	RUN(t, "many", tt_arena_printf(t->arena, "%s--training.steps=8", flags));
 	RUN(t, "many", tt_arena_printf(t->arena, "%s--ranks=6 --parallelism.data_parallel_replicate_degree=3", flags));
 	same_end(t, "one", "many", STEPS);
@@ -652,6 +653,8 @@ static void meshes(tt_test *t)
 	RUN(t, "short-many", "--data.repeat=false --training.steps=1000 --numerics=exact --threads=1 --ranks=2");
 	TT_CHECK(t, latest(t, "short-one") > 1);
 	same_end(t, "short-one", "short-many", latest(t, "short-one"));
+	RUN_SAYS(t, "none", "--ranks=2 --parallelism.context_parallel_degree=2 --parallelism.context_parallel_method=head_swap", 2,
+		"= 2 ranks, which do not divide the kv heads: context_parallel_degree at most 1");
 	RUN_SAYS(t, "uneven", "--training.steps=1 --ranks=3", 0, "the 4 rows of a step are dealt to 3 data ranks, at most 2 each");
 	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "hardware.ranks = 2 is no multiple of 3, the product of tensor_parallel_degree 3, so parallelism.data_parallel_shard_degree = -1 has no whole number left: --ranks=3");
 	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 is more than the 2 heads (model.num_attention_heads): at most 2");

@@ -422,7 +422,11 @@ static void honest(tt_test *t)
 	int checked = 0;
 	for (const tt_op *const *op = tt_ops; *op; op++) {
 		if (!(*op)->labels) {
-			bool known = *op == &tt_op_attention || *op == &tt_op_attention_bwd || *op == &tt_op_rope_table || *op == &tt_op_exchange || *op == &tt_op_exchange_bucket;
+			static const tt_op *const own[] = {&tt_op_attention, &tt_op_attention_bwd, &tt_op_rope_table, &tt_op_exchange, &tt_op_exchange_bucket, &tt_op_attention_part,
+							   &tt_op_attention_merge, &tt_op_attention_max, &tt_op_attention_sum, &tt_op_attention_join};
+			bool known = false;
+			for (int k = 0; k < TT_COUNT(own); k++)
+				known |= *op == own[k];
 			TT_CHECK_MSG(t, known, "%s: has neither labels nor a test of its own in this suite", (*op)->name);
 			continue;
 		}
@@ -457,7 +461,8 @@ typedef struct attention {
 static bool attention_work(tt_test *t, tt_arena *a, op_env env, int64_t T, uint64_t seed, attention *out)
 {
 	static const tt_attr_attention attr = {.head_dim = 6, .v_head_dim = 5, .group = 2, .scale = 0.4, .window = 70};
-	tt_graph *g = tt_graph_new(a, &(tt_mesh){0}, false);
+	tt_graph *g = tt_graph_new(a, &(tt_mesh){0}, env.f64);
+	const tt_dtype val = env.f64 ? TT_F64 : TT_F32;
 	const struct { const char *name; tt_role role; int64_t width, unit; } x[] = {{"q", TT_HEADS, 24, 6}, {"k", TT_KV_HEADS, 12, 6},
 		{"v", TT_KV_HEADS, 10, 5}, {"do", TT_HEADS, 20, 5}};
 	const struct { const char *name; tt_fill fill; } m[] = {{"positions", TT_FILL_POSITIONS}, {"seq_ids", TT_FILL_SEQ_IDS},
@@ -465,7 +470,7 @@ static bool attention_work(tt_test *t, tt_arena *a, op_env env, int64_t T, uint6
 	tt_v f[4], id[4];
 	for (int i = 0; i < 4; i++) {
 		tt_dim d[] = {tt_dim_of(TT_TOKENS, T, 1), tt_dim_of(x[i].role, x[i].width, x[i].unit)};
-		f[i] = tt_input(g, x[i].name, TT_F32, TT_F32, 2, d);
+		f[i] = tt_input(g, x[i].name, val, val, 2, d);
 		tt_dim n = i == 2 ? tt_dim_of(TT_SEQS, T + 1, 1) : tt_dim_of(TT_TOKENS, T, 1);
 		id[i] = tt_input(g, m[i].name, TT_I32, TT_NODTYPE, 1, &n);
 		tt_value_set_fill(g, id[i], m[i].fill);
@@ -625,6 +630,112 @@ static void check_attention(tt_test *t, int64_t T)
 
 static void attention_small(tt_test *t) { check_attention(t, 12); }
 static void attention_blocks(tt_test *t) { check_attention(t, 300); }
+
+/* ---- attention round a ring: keys of one rank at a time -------------------------------------------------------------------------------------- */
+
+/* Line i of K and V of rank `part` of k. */
+static op_tensor *share_of(tt_arena *a, const op_tensor *x, int part, int k)
+{
+	const int64_t n = x->val.dim[0].n, first = tt_deal(n, part, k);
+	return op_slice(a, x, 0, first, tt_deal(n, part + 1, k) - first);
+}
+
+typedef struct ring_call {
+	tt_arena *a;
+	const attention *x;
+	tt_attr_attention attr;
+	int k;
+	op_tensor *m, *o, *l; /* the state so far */
+} ring_call;
+
+static tt_status ring_op(ring_call *r, const tt_op *op, int part, int nin, op_tensor *const *in, int nout, op_tensor **out)
+{
+	r->attr.part = part;
+	return op_call(r->a, op, &r->attr, nin, in, nout, &r->x->fwd.env, out);
+}
+
+/* One turn and merged states, or two turns and sums; then joined. The shards come in any order. */
+static tt_status ring_forward(ring_call *r, bool two, int first, op_tensor **result)
+{
+	op_tensor *const *x = r->x->fwd.in, *out[3];
+	for (int turn = 0; two && turn < r->k; turn++) {
+		int part = (first + turn) % r->k;
+		op_tensor *in[] = {x[0], share_of(r->a, x[1], part, r->k), x[3], x[4], x[5], x[6], r->m};
+		TT_TRY(ring_op(r, &tt_op_attention_max, part, turn ? 7 : 6, in, 1, &r->m));
+	}
+	for (int turn = 0; turn < r->k; turn++) {
+		int part = (first + turn) % r->k;
+		op_tensor *key = share_of(r->a, x[1], part, r->k), *val = share_of(r->a, x[2], part, r->k);
+		if (two) {
+			op_tensor *in[] = {x[0], key, val, r->m, x[3], x[4], x[5], x[6]};
+			TT_TRY(ring_op(r, &tt_op_attention_sum, part, 8, in, 2, out));
+			r->o = turn ? op_sum(r->a, r->o, out[0]) : out[0];
+			r->l = turn ? op_sum(r->a, r->l, out[1]) : out[1];
+			continue;
+		}
+		op_tensor *in[] = {x[0], key, val, x[3], x[4], x[5], x[6]};
+		TT_TRY(ring_op(r, &tt_op_attention_part, part, 7, in, 3, out));
+		if (turn) {
+			op_tensor *both[] = {r->o, r->m, r->l, out[0], out[1], out[2]};
+			TT_TRY(op_call(r->a, &tt_op_attention_merge, NULL, 6, both, 3, &r->x->fwd.env, out));
+		}
+		r->o = out[0], r->m = out[1], r->l = out[2];
+	}
+	op_tensor *all[] = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], r->o, r->m, r->l};
+	r->attr.parts = 0; /* all keys are in the state, whatever was the last */
+	TT_TRY(ring_op(r, &tt_op_attention_join, 0, 10, all, 2, result));
+	r->attr.parts = r->k;
+	return TT_OK;
+}
+
+/* Results as attention has them: bits where `exact`, else to within what f64 leaves of sums in another order. */
+static const char *ring_differs(tt_arena *a, const attention *x, int k, bool two, int first)
+{
+	ring_call r = {.a = a, .x = x, .attr = *x->attr, .k = k};
+	const bool bits = x->fwd.env.numerics == TT_EXACT;
+	op_tensor *got[2], *dq = NULL;
+	const op_tensor *dk[2][8];
+	r.attr.parts = k;
+	if (ring_forward(&r, two, first, got) != TT_OK)
+		return tt_error_text();
+	for (int i = 0; i < 2; i++)
+		if (bits ? !op_same(got[i], x->fwd.out[i]) : !(op_distance(got[i], x->fwd.out[i]) < 1e-14))
+			return tt_arena_printf(a, "output %d is %g from that of attention", i, op_distance(got[i], x->fwd.out[i]));
+	for (int turn = 0; turn < k; turn++) {
+		int part = (first + turn) % k;
+		op_tensor *in[MAX_IN], *out[3];
+		memcpy(in, x->bwd.in, sizeof in);
+		in[1] = share_of(a, in[1], part, k);
+		in[2] = share_of(a, in[2], part, k);
+		if (ring_op(&r, &tt_op_attention_bwd, part, 10, in, 3, out) != TT_OK)
+			return tt_error_text();
+		dq = turn ? op_sum(a, dq, out[0]) : out[0];
+		dk[0][part] = out[1];
+		dk[1][part] = out[2];
+	}
+	for (int i = 0; i < 3; i++) {
+		const op_tensor *d = i ? op_concat(a, k, dk[i - 1], 0) : dq;
+		if (bits ? !op_same(d, x->bwd.out[i]) : !(op_distance(d, x->bwd.out[i]) < 1e-14))
+			return tt_arena_printf(a, "gradient %d is %g from that of attention", i, op_distance(d, x->bwd.out[i]));
+	}
+	return "";
+}
+
+static void attention_ring(tt_test *t)
+{
+	static const struct { int64_t T; int k, first; } of[] = {{12, 2, 0}, {12, 5, 3}, {200, 2, 1}, {300, 3, 2}, {300, 8, 7}};
+	for (int i = 0; i < TT_COUNT(of); i++)
+		for (int mode = 0; mode < 3; mode++) { /* exact takes two turns; double checks both kinds */
+			tt_arena *a = tt_arena_create("ring");
+			const op_env env = {.numerics = mode ? TT_FAST : TT_EXACT, .f64 = mode != 0, .isa = mode ? TT_ISA_REF : op_isa(t)};
+			attention x;
+			if (attention_work(t, a, env, of[i].T, t->seed, &x)) {
+				const char *bad = ring_differs(a, &x, of[i].k, mode != 2, of[i].first);
+				TT_CHECK_MSG(t, !bad[0], "T = %lld, %d ranks, %s, %s: %s", (long long)of[i].T, of[i].k, mode ? "f64" : "exact", mode != 2 ? "two turns" : "one turn", bad);
+			}
+			tt_arena_destroy(a);
+		}
+}
 
 /* Angles belong to positions. */
 static void rope_table(tt_test *t)
@@ -831,6 +942,7 @@ const tt_case tt_suite_sums[] = {
 	{"honest", honest, TT_TIER_QUICK},
 	{"attention_small", attention_small, TT_TIER_QUICK},
 	{"attention_blocks", attention_blocks, TT_TIER_QUICK},
+	{"attention_ring", attention_ring, TT_TIER_QUICK},
 	{"rope_table", rope_table, TT_TIER_QUICK},
 	{"can_fail", can_fail, TT_TIER_QUICK},
 	{"doubles_are_not_exact", doubles_are_not_exact, TT_TIER_QUICK},

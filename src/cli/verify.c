@@ -45,11 +45,22 @@ static const char *trimmed(tt_arena *a, const char *s, size_t n)
 	return tt_arena_strndup(a, s, n);
 }
 
-/* "dp_replicate=2,tp=2,sp"; `sp`: where it is not said. */
-static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, bool sp, tt_verify_mesh *m)
+/* The number of `word` among `n`; -1: it is none. */
+static int word_of(const char *word, const char *(*name)(int i), int n)
 {
-	bool said = false;
-	*m = (tt_verify_mesh){ .size = { 1, 1, 1, 1 } };
+	int i = 0;
+	while (i < n && strcmp(word, name(i)))
+		i++;
+	return i < n ? i : -1;
+}
+static const char *method_name(int i) { return tt_cp_method_name((tt_cp_method)i); }
+static const char *balance_name(int i) { return tt_balance_name((tt_balance)i); }
+
+/* "dp_replicate=2,tp=2,sp", "cp=4,ring,cost"; `like`: what is not said. */
+static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, const tt_run_mesh *like, tt_verify_mesh *m)
+{
+	bool said = false, of_cp = false;
+	*m = (tt_verify_mesh){ .size = { 1, 1, 1, 1 }, .cp_method = like->cp_method, .cp_balance = like->cp_balance };
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
 		const char *part = trimmed(a, at, len), *eq = strchr(part, '=');
@@ -59,10 +70,17 @@ static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, boo
 			m->sp = said = true;
 			continue;
 		}
+		int method = word_of(part, method_name, TT_CP_RING + 1), balance = word_of(part, balance_name, TT_BALANCE_NONE + 1);
+		if (method >= 0 || balance >= 0) {
+			of_cp = true;
+			m->cp_method = method >= 0 ? (tt_cp_method)method : m->cp_method;
+			m->cp_balance = balance >= 0 ? (tt_balance)balance : m->cp_balance;
+			continue;
+		}
 		while (ax < TT_RUN_AXES && !(eq && strlen(short_names[ax]) == (size_t)(eq - part) && !strncmp(short_names[ax], part, (size_t)(eq - part))))
 			ax++;
 		if (ax == TT_RUN_AXES)
-			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (and \"sp\" beside tp)", flag, part);
+			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (\"sp\" beside tp; gather, head_swap or ring and headtail, cost or none beside cp)", flag, part);
 		TT_TRY(number(flag, eq + 1, TT_VERIFY_RANKS, &m->size[ax]));
 	}
 	int n = ranks_of(m->size);
@@ -72,12 +90,14 @@ static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, boo
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has %d ranks, at most %d", flag, text, n, TT_VERIFY_RANKS);
 	if (said && m->size[TT_TP] == 1)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": sp is beside tensor parallel, and tp is 1", flag, text);
-	m->sp = m->size[TT_TP] > 1 && (said || sp);
+	if (of_cp && m->size[TT_CP] == 1)
+		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": a method or a balancer is beside context parallel, and cp is 1", flag, text);
+	m->sp = m->size[TT_TP] > 1 && (said || like->sp);
 	return TT_OK;
 }
 
 /* Meshes separated by ";": each one row a microbatch with all kept, then two with all made again. */
-static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, bool sp, tt_verify_options *v)
+static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, const tt_run_mesh *like, tt_verify_options *v)
 {
 	tt_verify_mesh *list = NULL, m;
 	int64_t cap = 0;
@@ -87,7 +107,7 @@ static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, b
 		at += len + (at[len] == ';');
 		if (!*one)
 			continue;
-		TT_TRY(parse_mesh(a, flag, one, sp, &m));
+		TT_TRY(parse_mesh(a, flag, one, like, &m));
 		v->ranks = TT_MAX(v->ranks, ranks_of(m.size));
 		for (m.rows = 1; m.rows <= (v->full ? 1 : 2); m.rows++) {
 			m.recompute = m.in_turn = m.rows == 2;
@@ -257,8 +277,10 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	TT_TRY(tt_cli_config(a, w.n, w.rest, NULL, &cfg));
 	TT_TRY(tt_run_options_from_config(a, cfg, &o));
 	bool all = !w.meshes || !strcmp(w.meshes, "all");
+	tt_run_mesh like = { .sp = cfg->parallelism.enable_sequence_parallel, .cp_method = o.mesh.cp_method, .cp_balance = o.mesh.cp_balance };
+	v.methods = all && !v.fast;
 	if (!all)
-		TT_TRY(parse_meshes(a, w.flag, w.meshes, cfg->parallelism.enable_sequence_parallel, &v));
+		TT_TRY(parse_meshes(a, w.flag, w.meshes, &like, &v));
 	work k = { a, &w, &o, &v, all };
 	if (l.size == 1)
 		return prove(NULL, &k);

@@ -24,6 +24,11 @@ static const tt_alias ALIASES[] = {
 	{"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree", NULL},
 	{"training.tensor_parallel_degree", "parallelism.tensor_parallel_degree", NULL},
 	{"experimental.context_parallel_degree", "parallelism.context_parallel_degree", NULL},
+	{"experimental.context_parallel_rotate_method", NULL,
+	 "write parallelism.context_parallel_method = \"gather\" for allgather, \"ring\" for alltoall, which passed keys and values on"},
+	{"parallelism.context_parallel_rotate_method", NULL,
+	 "write parallelism.context_parallel_method = \"gather\" for allgather, \"ring\" for alltoall, which passed keys and values on"},
+	{"parallelism.context_parallel_ptrr_mask_key", NULL, "write parallelism.context_parallel_load_balancer = \"cost\", which needs no mask; delete the key"},
 	{"experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree", NULL},
 	{"checkpoint.enable_checkpoint", "checkpoint.enable", NULL},
 	{"checkpoint.last_save_model_weights_only", "checkpoint.last_save_model_only", NULL},
@@ -142,6 +147,7 @@ static bool no_shuffle(const tt_config *c) { return !c->data.shuffle; }
 static bool made_up(const tt_config *c) { return c->data.source == TT_CFG_SOURCE_SYNTHETIC; }
 static bool no_trace(const tt_config *c) { return !c->profiling.trace; }
 static bool no_tensor_parallel(const tt_config *c) { return c->parallelism.tensor_parallel_degree == 1; }
+static bool no_context_parallel(const tt_config *c) { return c->parallelism.context_parallel_degree == 1; }
 static bool one_rank(const tt_config *c) { return c->hardware.ranks == 1; }
 typedef struct effect_rule {
 	const char *keys;                   /* pattern over "section.key" */
@@ -172,6 +178,7 @@ static const effect_rule EFFECTS[] = {
 	 "data.source is synthetic"},
 	{"data.seed|data.shuffle_window", no_shuffle, "data.shuffle is false"},
 	{"parallelism.enable_sequence_parallel", no_tensor_parallel, "parallelism.tensor_parallel_degree is 1"},
+	{"parallelism.context_parallel_method|parallelism.context_parallel_load_balancer", no_context_parallel, "parallelism.context_parallel_degree is 1"},
 	{"profiling.save_traces_folder|profiling.profile_freq|profiling.profiler_active", no_trace, "profiling.trace is false"},
 	{"parallelism.fsdp_reshard_after_forward|parallelism.fsdp_prefetch_layers", one_rank, "there is one rank"},
 	{"comm.*", one_rank, "there is one rank"},

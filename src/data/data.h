@@ -84,16 +84,24 @@ tt_batch *tt_batch_new(tt_arena *a, int64_t max_tokens);
 void tt_batch_fill(const tt_step *s, int64_t r0, int64_t r1, tt_batch *out);
 
 /* Context parallelism: a batch's tokens in the order in which `parts` ranks hold them. Rank i has tokens order[tt_deal(T, i, parts) ..
- * tt_deal(T, i + 1, parts)) of the batch. `headtail`: of each row of `context` tokens, cut in 2 parts pieces, rank i has the i-th and the i-th
- * from behind, so that attended pairs are dealt about evenly; else the i-th of `parts`. Where rows do not divide, some tokens at the cuts
- * lie with a neighbour. order: [T]. */
-void tt_batch_order(const tt_batch *b, int64_t context, int parts, bool headtail, int32_t *order);
-/* What rank `part` is given: its tokens' ids, labels, positions and seq_ids; the table of sequences and `lines` are of all tokens, lines as
- * their keys lie once the ranks' shares are joined. out is storage as tt_batch_new makes it, with the arrays of views too. */
+ * tt_deal(T, i + 1, parts)) of the batch.
+ *   HEADTAIL  of each row of `context` tokens, cut in 2 parts pieces, rank i has the i-th and the i-th from behind: attended pairs are dealt
+ *             about evenly where a row is one sequence
+ *   COST      attended keys are counted, min(position + 1, window) of each token, and dealt evenly, whatever sequences there are: in pieces of
+ *             up to 64 neighbours, of fewer where those do not balance
+ *   NONE      rank i has the i-th of `parts` pieces of each row
+ * By place in the row (the first and the last) some tokens at the cuts lie with a neighbour where rows do not divide. All are functions of the
+ * batch alone, the same on every rank. order: [T]. */
+typedef enum tt_balance { TT_BALANCE_HEADTAIL, TT_BALANCE_COST, TT_BALANCE_NONE } tt_balance;
+const char *tt_balance_name(tt_balance b); /* the config's word */
+typedef struct tt_dealer tt_dealer; /* what dealing needs, so that filling allocates nothing */
+tt_dealer *tt_dealer_new(tt_arena *a, int64_t max_tokens, int parts);
+void tt_batch_order(const tt_batch *b, int64_t context, int64_t window, tt_balance balance, tt_dealer *d, int32_t *order);
+/* What ranks are given: ids, labels, positions and seq_ids of all tokens in that order, of which rank `part` has [first, first + T); the table of
+ * sequences stays that of the batch; `lines` says where each of its tokens' keys lie once the ranks' shares are joined: all [tokens of the batch]. */
 typedef struct tt_share {
-	int64_t T;
-	int32_t *ids, *labels, *positions, *seq_ids; /* [T] */
-	int32_t *lines;                              /* [tokens of the batch] */
+	int64_t first, T;
+	int32_t *ids, *labels, *positions, *seq_ids, *lines;
 } tt_share;
 tt_share *tt_share_new(tt_arena *a, int64_t max_tokens);
 void tt_share_fill(const tt_batch *b, const int32_t *order, int part, int parts, tt_share *out);

@@ -102,7 +102,7 @@ static tt_v inplace_input(const merger *m, tt_v out)
 {
 	const tt_node *n = &m->g->nodes[value(m, out)->def];
 	int o = output_index(n, out);
-	if (!(n->op->flags & TT_OP_INPLACE) || o >= n->nin || !n->in[o] || !same_shape(value(m, n->in[o]), value(m, out)))
+	if (!(n->op->flags & TT_OP_INPLACE) || !tt_exchange_in_place(n) || o >= n->nin || !n->in[o] || !same_shape(value(m, n->in[o]), value(m, out)))
 		return 0;
 	return n->in[o];
 }

@@ -71,6 +71,7 @@ typedef struct tt_axis_type {
 	uint8_t type; /* tt_type */
 	int8_t dim;
 	int8_t order; /* among the axes that shard one dim: 0 outermost */
+	int16_t shift; /* of S: rank r of k holds the piece of rank (r + shift) mod k */
 } tt_axis_type;
 typedef struct tt_layout { tt_axis_type ax[TT_MAX_AXES]; } tt_layout;
 
@@ -84,12 +85,12 @@ typedef struct tt_mesh {
 	tt_axis ax[TT_MAX_AXES];
 } tt_mesh;
 
-/* A dim on one rank: elements [start, start + n) of `whole`. */
-typedef struct tt_piece { int64_t start, n, whole; } tt_piece;
+/* A dim on one rank: elements [start, start + n) of `whole`; for the innermost axis that cuts it, the part-th of `parts` (0: none does). */
+typedef struct tt_piece { int64_t start, n, whole; int part, parts; } tt_piece;
 
 tt_axis_type tt_axis_type_dual(tt_axis_type t, bool *has); /* *has false for M */
 bool tt_axis_type_eq(tt_axis_type a, tt_axis_type b);
-void tt_axis_type_print(tt_axis_type t, tt_buf *b); /* "R", "S(0)" */
+void tt_axis_type_print(tt_axis_type t, tt_buf *b); /* "R", "S(0)", shifted "S(0)+1" */
 void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b); /* "tp=S(0)"; axes of size 1 not printed */
 
 /* ---- values, state, nodes ------------------------------------------------------------------------------------------ */

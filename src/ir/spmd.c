@@ -26,7 +26,7 @@ tt_axis_type tt_axis_type_dual(tt_axis_type t, bool *has)
 
 bool tt_axis_type_eq(tt_axis_type a, tt_axis_type b)
 {
-	return a.type == b.type && (a.type != TT_S || (a.dim == b.dim && a.order == b.order));
+	return a.type == b.type && (a.type != TT_S || (a.dim == b.dim && a.order == b.order && a.shift == b.shift));
 }
 
 void tt_axis_type_print(tt_axis_type t, tt_buf *b)
@@ -35,6 +35,8 @@ void tt_axis_type_print(tt_axis_type t, tt_buf *b)
 	tt_buf_str(b, names[t.type]);
 	if (t.type == TT_S)
 		tt_buf_printf(b, "(%d)", t.dim);
+	if (t.type == TT_S && t.shift)
+		tt_buf_printf(b, "+%d", t.shift);
 }
 
 void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b)
@@ -60,14 +62,16 @@ int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k)
 tt_piece tt_value_piece(const tt_graph *g, const tt_value *v, int d, const int *coord, int but)
 {
 	const tt_dim *dim = &v->dim[d];
-	tt_piece p = { 0, dim->n, dim->n };
+	tt_piece p = { 0, dim->n, dim->n, 0, 0 };
 	for (int order = 0; order < g->mesh.naxes; order++)
 		for (int ax = 0; ax < g->mesh.naxes; ax++) {
 			const tt_axis *x = &g->mesh.ax[ax];
 			tt_axis_type t = v->layout.ax[ax];
 			if (ax == but || x->size == 1 || t.type != TT_S || t.dim != d || t.order != order || (x->rows && dim->role == TT_TOKENS))
 				continue;
-			int64_t begin = tt_dim_edge(dim, p.n, coord[ax], x->size), end = tt_dim_edge(dim, p.n, coord[ax] + 1, x->size);
+			p.part = (coord[ax] + t.shift) % x->size;
+			p.parts = x->size;
+			int64_t begin = tt_dim_edge(dim, p.n, p.part, x->size), end = tt_dim_edge(dim, p.n, p.part + 1, x->size);
 			p.start += begin;
 			p.n = end - begin;
 		}
@@ -113,7 +117,7 @@ static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 		if (lab->meta && x.type == TT_R && d < 0)
 			continue;
 		if (d >= 0) {
-			if (x.type != TT_S || x.dim != d)
+			if (x.type != TT_S || x.dim != d || x.shift != t->tin[first].shift)
 				return reject(t, i, "needs S(%d), as %s is sharded along '%c'", d, t->in[first]->name, c);
 			if (x.order != t->tin[first].order)
 				return reject(t, i, "needs its axes in the order of %s: they cut dim %c one within the other", t->in[first]->name, c);
@@ -125,7 +129,7 @@ static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 		const tt_label *lab = tt_label_out(l, i);
 		int d = letter_at(lab, c);
 		if (d >= 0)
-			t->tout[i] = (tt_axis_type){ .type = TT_S, .dim = (int8_t)d, .order = t->tin[first].order };
+			t->tout[i] = (tt_axis_type){ .type = TT_S, .dim = (int8_t)d, .order = t->tin[first].order, .shift = t->tin[first].shift };
 		else if ((t->op->flags & TT_OP_ACC_SUM) && t->out[i]->dtype == TT_ACC)
 			t->tout[i] = (tt_axis_type){ .type = TT_P };
 		else

@@ -35,6 +35,7 @@ typedef struct unit {
 	int heads;
 	int64_t b0, b1, end; /* blocks [b0, b1) are seen by some query; positions from `end` on by none */
 	int32_t lo[B], hi[B]; /* query i sees positions [lo, hi) */
+	uint64_t here;        /* of the block at hand: which positions K and V hold */
 	real *q;             /* [heads][Kp][R] */
 	real *o;             /* [heads][R][Vp] */
 	real *m, *l;         /* [heads][R] */
@@ -101,17 +102,19 @@ static unit unit_of(const job *g, int64_t i, int lane)
 	return u;
 }
 
-/* The part of block b that some query sees, out to whole tiles: [*j0, *j1). */
-static void seen_part(const unit *u, int64_t b, int64_t *j0, int64_t *j1)
+/* Block b comes to hand: the part of it that some query sees, out to whole tiles: [*j0, *j1). False: there is none. */
+static bool next_block(unit *u, int64_t b, int64_t *j0, int64_t *j1)
 {
 	int64_t lo = B, hi = 0;
-	for (int64_t i = 0; i < u->n; i++)
+	u->here = here(u->a, u->seq, b, u->end);
+	for (int64_t i = 0; i < u->n && u->here; i++)
 		if (u->lo[i] < (b + 1) * B && u->hi[i] > b * B) {
 			lo = TT_MIN(lo, TT_MAX(u->lo[i] - b * B, 0));
 			hi = TT_MAX(hi, TT_MIN(u->hi[i] - b * B, B));
 		}
 	*j0 = lo / 16 * 16;
 	*j1 = tt_round_up(hi, 16);
+	return *j0 < *j1;
 }
 
 /* s[j][i] of head h, block b (K gathered), and m[i] over what is visible of it too. */
@@ -123,7 +126,7 @@ static void scores(const unit *u, int h, int64_t b, int64_t j0, int64_t j1, real
 	product(a, u->s + j0 * R, R, u->k + j0 * a->Kp, a->Kp, 1, u->q + h * a->Kp * R, R, j1 - j0, R, a->K);
 	for (int64_t j = j0; j < j1; j++) {
 		real *restrict s = u->s + j * R;
-		const int32_t p = (int32_t)(b * B + j);
+		const int32_t p = u->here >> j & 1 ? (int32_t)(b * B + j) : -1;
 		for (int64_t i = 0; i < R; i++) {
 			s[i] *= a->scale;
 			real seen = p >= u->lo[i] && p < u->hi[i] ? s[i] : m[i];
@@ -146,7 +149,7 @@ static void fast_block(const unit *u, int h, int64_t b, int64_t j0, int64_t j1)
 	memset(lane16, 0, (size_t)(16 * R) * sizeof(real));
 	for (int64_t j = j0; j < j1; j++) {
 		real *restrict s = u->s + j * R, *restrict lane = lane16 + j % 16 * R;
-		const int32_t p = (int32_t)(b * B + j);
+		const int32_t p = u->here >> j & 1 ? (int32_t)(b * B + j) : -1;
 		for (int64_t i = 0; i < R; i++) {
 			real e = real_exp(s[i] - m[i]);
 			e = p >= u->lo[i] && p < u->hi[i] ? e : 0;
@@ -177,32 +180,37 @@ static void finish(const unit *u, int h, int64_t i, real *o, real m, real l)
 	scalar_store(&a->call->out[1], u->t0 + i, u->h0 + h, m + real_log(l));
 }
 
-static void fast_unit(void *ctx, int64_t index, int lane)
+static unit fast_blocks(const job *g, int64_t index, int lane)
 {
-	const job *g = ctx;
 	const att *a = &g->a;
-	const unit u = unit_of(g, index, lane);
+	unit u = unit_of(g, index, lane);
 	memset(u.o, 0, (size_t)(u.heads * u.R * a->Vp) * sizeof(real));
 	memset(u.l, 0, (size_t)(u.heads * u.R) * sizeof(real));
 	for (int64_t b = u.b0; b < u.b1; b++) {
 		int64_t j0, j1;
-		seen_part(&u, b, &j0, &j1);
-		if (j0 >= j1)
+		if (!next_block(&u, b, &j0, &j1))
 			continue;
 		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
 		gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
 		for (int h = 0; h < u.heads; h++)
 			fast_block(&u, h, b, j0, j1);
 	}
+	return u;
+}
+
+static void fast_unit(void *ctx, int64_t index, int lane)
+{
+	const unit u = fast_blocks(ctx, index, lane);
+	const att *a = u.a;
 	for (int h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i++)
 			finish(&u, h, i, u.o + (h * u.R + i) * a->Vp, u.m[h * u.R + i], u.l[h * u.R + i]);
 }
 
 /* Runs of neighbouring queries of one sequence, at most 64 long: where they start goes to ints[0..chunks]. */
-static job job_of(const tt_call *c)
+static job job_of(const tt_call *c, int tables)
 {
-	job g = {.a = att_of(c, 3)};
+	job g = {.a = att_of(c, tables)};
 	att *a = &g.a;
 	for (int64_t t = 0; t < a->T; t++)
 		if (t == 0 || a->seq_ids[t] != a->seq_ids[t - 1] || t - a->ints[g.chunks - 1] == B)
@@ -214,7 +222,7 @@ static job job_of(const tt_call *c)
 
 static void attention(const tt_call *c)
 {
-	job g = job_of(c);
+	job g = job_of(c, 3);
 	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, fast_unit, &g);
 }
 
@@ -229,7 +237,7 @@ static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_
 	scores(u, h, b, j0, j1, u->r);
 	for (int64_t j = j0; j < j1; j++) {
 		real *restrict s = u->s + j * R;
-		const int32_t p = (int32_t)(b * B + j);
+		const int32_t p = u->here >> j & 1 ? (int32_t)(b * B + j) : -1;
 		for (int64_t i = 0; i < R; i++) {
 			real e = real_exp(s[i] - m[i]);
 			s[i] = p >= u->lo[i] && p < u->hi[i] ? e : 0;
@@ -240,6 +248,8 @@ static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_
 		const exact_line o = {{k, k + R * W, k + 2 * R * W}};
 		int64_t first = TT_MAX(u->lo[i] - b * B, j0), end = TT_MIN(u->hi[i] - b * B, j1);
 		for (int64_t j = first; j < end; j++) {
+			if (!(u->here >> j & 1))
+				continue;
 			real p = u->s[j * R + i];
 			exact_add_raw(&o.k[0][a->V], &o.k[1][a->V], &o.k[2][a->V], (double)p);
 			exact_line_add_scaled(o, (double)rounded(p, a->pairs), u->v + j * a->Vp, a->V);
@@ -252,13 +262,12 @@ static void exact_unit(void *ctx, int64_t index, int lane)
 {
 	const job *g = ctx;
 	const att *a = &g->a;
-	const unit u = unit_of(g, index, lane);
+	unit u = unit_of(g, index, lane);
 	const int64_t W = a->Vp + 1;
 	real_bits qk = exact_max_bits(u.q, u.heads * a->Kp * u.R), p = 0, v = 0;
 	for (int64_t b = u.b0; b < u.b1; b++) {
 		int64_t j0, j1;
-		seen_part(&u, b, &j0, &j1);
-		if (j0 >= j1)
+		if (!next_block(&u, b, &j0, &j1))
 			continue;
 		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
 		qk = most(qk, exact_max_bits(u.k, B * a->Kp));
@@ -269,8 +278,7 @@ static void exact_unit(void *ctx, int64_t index, int lane)
 		memset(u.limbs, 0, (size_t)(3 * u.R * W) * sizeof(uint64_t));
 		for (int64_t b = u.b0; b < u.b1; b++) {
 			int64_t j0, j1;
-			seen_part(&u, b, &j0, &j1);
-			if (j0 >= j1)
+			if (!next_block(&u, b, &j0, &j1))
 				continue;
 			gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
 			gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
@@ -294,20 +302,247 @@ static void exact_unit(void *ctx, int64_t index, int lane)
 
 static void attention_exact(const tt_call *c)
 {
-	job g = job_of(c);
+	job g = job_of(c, 3);
 	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, exact_unit, &g);
 }
 #endif
 
 #include "kernels/attention_bwd.h"
 
+/* ---- round a ring ------------------------------------------------------------------------------------------------------------------------ */
+
+/* The K and V of one rank at a time. The contract:
+ *
+ * `fast`, one turn. attention_part is attention over the positions that are here, not finished: o (before the quotient), m and l as they stand, of
+ * a query that sees nothing here 0, -inf and 0. attention_merge joins two such states:
+ *
+ *   m = max(ma, mb);  ea = exp(ma - m), 1 where they are equal;  l = fma(la, ea, lb*eb);  o likewise
+ *
+ * `exact`, two turns. attention_max: m, the greatest score here and before. attention_sum: with that m, the limb sums l of p_j = exp(s_j - m) and
+ * o of P_j*v_j over the positions here; limbs of all ranks are added. (In `fast` and in double: the same sums in ascending order of positions,
+ * each block's as attention has them.)
+ *
+ * attention_join, both: o = round(o / l), lse = m + log(l).
+ */
+static void run_units(const tt_call *c, int tables, void (*fn)(void *ctx, int64_t index, int lane))
+{
+	job g = job_of(c, tables);
+	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, fn, &g);
+}
+
+static void part_unit(void *ctx, int64_t index, int lane)
+{
+	const unit u = fast_blocks(ctx, index, lane);
+	const att *a = u.a;
+	const tt_arg *out = a->call->out;
+	for (int h = 0; h < u.heads; h++)
+		for (int64_t i = 0; i < u.n; i++) {
+			span_store(&out[0], u.t0 + i, (u.h0 + h) * a->V, u.o + (h * u.R + i) * a->Vp, a->V);
+			scalar_store(&out[1], u.t0 + i, u.h0 + h, u.m[h * u.R + i]);
+			scalar_store(&out[2], u.t0 + i, u.h0 + h, u.l[h * u.R + i]);
+		}
+}
+
+static void attention_part(const tt_call *c) { run_units(c, 3, part_unit); }
+
+/* ---- two turns ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Row maxima from those of input `m`, absent: -inf, to u.m. */
+static void load_maxima(unit *u, const tt_arg *m)
+{
+	for (int h = 0; h < u->heads; h++)
+		for (int64_t i = 0; m && i < u->n; i++)
+			u->m[h * u->R + i] = scalar_load(m, u->t0 + i, u->h0 + h);
+}
+
+static void max_unit(void *ctx, int64_t index, int lane)
+{
+	const job *g = ctx;
+	const att *a = &g->a;
+	unit u = unit_of(g, index, lane);
+	load_maxima(&u, a->call->nin > 6 && a->call->in[6].p ? &a->call->in[6] : NULL);
+	for (int64_t b = u.b0; b < u.b1; b++) {
+		int64_t j0, j1;
+		if (!next_block(&u, b, &j0, &j1))
+			continue;
+		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+		for (int h = 0; h < u.heads; h++)
+			scores(&u, h, b, j0, j1, u.m + h * u.R);
+	}
+	for (int h = 0; h < u.heads; h++)
+		for (int64_t i = 0; i < u.n; i++)
+			scalar_store(&a->call->out[0], u.t0 + i, u.h0 + h, u.m[h * u.R + i]);
+}
+
+static void attention_max(const tt_call *c) { run_units(c, 2, max_unit); }
+
+/* With the maxima known from the start every r is 1. */
+static void sum_unit(void *ctx, int64_t index, int lane)
+{
+	const job *g = ctx;
+	const att *a = &g->a;
+	const tt_arg *out = a->call->out;
+	unit u = unit_of(g, index, lane);
+	load_maxima(&u, &a->call->in[3]);
+	memset(u.o, 0, (size_t)(u.heads * u.R * a->Vp) * sizeof(real));
+	memset(u.l, 0, (size_t)(u.heads * u.R) * sizeof(real));
+	for (int64_t b = u.b0; b < u.b1; b++) {
+		int64_t j0, j1;
+		if (!next_block(&u, b, &j0, &j1))
+			continue;
+		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+		gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
+		for (int h = 0; h < u.heads; h++)
+			fast_block(&u, h, b, j0, j1);
+	}
+	for (int h = 0; h < u.heads; h++)
+		for (int64_t i = 0; i < u.n; i++) {
+			span_store(&out[0], u.t0 + i, (u.h0 + h) * a->V, u.o + (h * u.R + i) * a->Vp, a->V);
+			scalar_store(&out[1], u.t0 + i, u.h0 + h, u.l[h * u.R + i]);
+		}
+}
+
+static void attention_sum(const tt_call *c) { run_units(c, 4, sum_unit); }
+
+#ifndef TT_REAL_F64
+static void sum_unit_exact(void *ctx, int64_t index, int lane)
+{
+	const job *g = ctx;
+	const att *a = &g->a;
+	const tt_arg *out = a->call->out;
+	unit u = unit_of(g, index, lane);
+	const int64_t W = a->Vp + 1;
+	real_bits qk = exact_max_bits(u.q, u.heads * a->Kp * u.R), p = 0, v = 0;
+	load_maxima(&u, &a->call->in[3]);
+	for (int h = 0; h < u.heads; h++) {
+		int64_t terms[B] = {0};
+		memset(u.limbs, 0, (size_t)(3 * u.R * W) * sizeof(uint64_t));
+		for (int64_t b = u.b0; b < u.b1; b++) {
+			int64_t j0, j1;
+			if (!next_block(&u, b, &j0, &j1))
+				continue;
+			gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
+			gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
+			qk = most(qk, exact_max_bits(u.k, B * a->Kp));
+			v = most(v, exact_max_bits(u.v, B * a->Vp));
+			p = most(p, exact_block(&u, h, b, j0, j1));
+			for (int64_t i = 0; i < u.n; i++)
+				for (int64_t j = TT_MAX(u.lo[i] - b * B, j0); j < TT_MIN(u.hi[i] - b * B, j1); j++)
+					terms[i] += u.here >> j & 1;
+		}
+		for (int64_t i = 0; i < u.n; i++) {
+			uint64_t *k = u.limbs + i * W;
+			const exact_line sum = {{k, k + u.R * W, k + 2 * u.R * W}};
+			const exact_line o = exact_line_at(&out[0], u.t0 + i, (u.h0 + h) * a->V), l = exact_line_at(&out[1], u.t0 + i, u.h0 + h);
+			exact_line_finish(sum, a->V + 1, terms[i]);
+			for (int j = 0; j < EXACT_LIMBS; j++) {
+				memcpy(o.k[j], sum.k[j], 8 * (size_t)a->V);
+				*l.k[j] = sum.k[j][a->V];
+			}
+		}
+	}
+	exact_check(a->call, exact_max_value(v), u.end);
+	exact_check(a->call, exact_max_value(p), 1);
+	if (!(exact_max_value(qk) < (double)INFINITY))
+		exact_raise(a->call);
+}
+
+static void attention_sum_exact(const tt_call *c) { run_units(c, 4, sum_unit_exact); }
+#endif
+
+/* ---- states joined, and the result ------------------------------------------------------------------------------------------------------------ */
+
+enum { RING_LINES = 64 }; /* of one task */
+
+static void merge_lines(void *ctx, int64_t index, int lane)
+{
+	(void)lane;
+	const tt_call *c = ctx;
+	const int64_t H = c->in[1].n[1], V = H ? c->in[0].n[1] / H : 0;
+	for (int64_t t = index * RING_LINES; t < TT_MIN((index + 1) * RING_LINES, c->in[0].n[0]); t++)
+		for (int64_t h = 0; h < H; h++) {
+			const real ma = scalar_load(&c->in[1], t, h), mb = scalar_load(&c->in[4], t, h), m = mb > ma ? mb : ma;
+			const real ea = ma == m ? 1 : real_exp(ma - m), eb = mb == m ? 1 : real_exp(mb - m);
+			const real *oa = arg_real(&c->in[0], t, h * V), *ob = arg_real(&c->in[3], t, h * V);
+			real *o = arg_real(&c->out[0], t, h * V);
+			for (int64_t d = 0; d < V; d++)
+				o[d] = REAL_FMA(oa[d], ea, ob[d] * eb);
+			scalar_store(&c->out[1], t, h, m);
+			scalar_store(&c->out[2], t, h, REAL_FMA(scalar_load(&c->in[2], t, h), ea, scalar_load(&c->in[5], t, h) * eb));
+		}
+}
+
+static void attention_merge(const tt_call *c)
+{
+	tt_pool_run(c->env->pool, tt_ceil_div(c->in[0].n[0], RING_LINES), merge_lines, (void *)(uintptr_t)c);
+}
+
+typedef struct join_job {
+	const tt_call *c;
+	bool limbs;
+} join_job;
+
+static void join_lines(void *ctx, int64_t index, int lane)
+{
+	(void)lane;
+	const join_job *g = ctx;
+	const tt_call *c = g->c;
+	const tt_attr_attention *at = c->attr;
+	const tt_arg *po = &c->in[7], *pm = &c->in[8], *pl = &c->in[9];
+	const int64_t H = pm->n[1], V = at->v_head_dim;
+	const bool pairs = c->in[0].dtype == TT_BF16;
+	enum { SOME = 64 };
+	for (int64_t t = index * RING_LINES; t < TT_MIN((index + 1) * RING_LINES, po->n[0]); t++)
+		for (int64_t h = 0; h < H; h++) {
+			real l, o[SOME];
+#ifndef TT_REAL_F64
+			if (g->limbs)
+				exact_line_round(&l, exact_line_at(pl, t, h), 1);
+			else
+#endif
+				l = scalar_load(pl, t, h);
+			for (int64_t d0 = 0; d0 < V; d0 += SOME) {
+				const int64_t n = TT_MIN((int64_t)SOME, V - d0);
+#ifndef TT_REAL_F64
+				if (g->limbs)
+					exact_line_round(o, exact_line_at(po, t, h * V + d0), n);
+				else
+#endif
+					memcpy(o, arg_real(po, t, h * V + d0), (size_t)n * sizeof(real));
+				for (int64_t d = 0; d < n; d++)
+					o[d] = rounded(o[d] / l, pairs);
+				plus_zero(o, n);
+				span_store(&c->out[0], t, h * V + d0, o, n);
+			}
+			scalar_store(&c->out[1], t, h, scalar_load(pm, t, h) + real_log(l));
+		}
+}
+
+static void run_join(const tt_call *c, bool limbs)
+{
+	join_job g = {c, limbs && c->in[7].dtype == TT_ACC};
+	tt_pool_run(c->env->pool, tt_ceil_div(c->in[7].n[0], RING_LINES), join_lines, &g);
+}
+
+static void attention_join(const tt_call *c) { run_join(c, false); }
+#ifndef TT_REAL_F64
+static void attention_join_exact(const tt_call *c) { run_join(c, true); }
+#endif
+
 const tt_kernel TT_KERNEL_TABLE[] = {
 #ifdef TT_REAL_F64
 	{"attention", attention, NULL},
 	{"attention_bwd", attention_bwd, NULL},
+	{"attention_sum", attention_sum, NULL},
+	{"attention_join", attention_join, NULL},
 #else
 	{"attention", attention, attention_exact},
 	{"attention_bwd", attention_bwd, attention_bwd_exact},
+	{"attention_sum", attention_sum, attention_sum_exact},
+	{"attention_join", attention_join, attention_join_exact},
 #endif
+	{"attention_part", attention_part, NULL},
+	{"attention_max", attention_max, NULL},
+	{"attention_merge", attention_merge, NULL},
 	{NULL, NULL, NULL},
 };

@@ -48,6 +48,7 @@ typedef struct bwd_lane {
 	real *line;             /* [2][Vp] */
 	int32_t query[B];       /* token of each position of the block of queries, -1 */
 	int32_t lo[B], hi[B];   /* keys [lo, hi) of the block of keys that it sees */
+	uint64_t here;          /* which keys of the block K and V hold */
 	real_bits pmax, dsmax, kmax, qmax, domax; /* exact: greatest magnitudes met */
 } bwd_lane;
 
@@ -87,6 +88,7 @@ static void transpose(real *restrict t, const real *restrict x, int64_t n)
 static void load_keys(const bwd_job *g, bwd_lane *w, int64_t s, int64_t kb, int64_t head)
 {
 	const att *a = &g->a;
+	w->here = here(a, s, kb, seq_len(a, s));
 	gather_block(w->dv, a->V, a->Vp, a, a->v, s, kb, seq_len(a, s), head);
 	transpose(w->vt, w->dv, a->Vp);
 	gather_block(w->k, a->K, a->Kp, a, a->k, s, kb, seq_len(a, s), head);
@@ -144,7 +146,7 @@ static void weights(const bwd_job *g, bwd_lane *w)
 		const real lse = w->lse[i], D = w->D[i];
 		const int32_t lo = w->lo[i], hi = w->hi[i];
 		for (int32_t j = 0; j < B; j++) {
-			bool seen = j >= lo && j < hi;
+			bool seen = j >= lo && j < hi && (w->here >> j & 1);
 			real e = real_exp(p[j] * a->scale - lse);
 			real d = e * (ds[j] - D) * a->scale;
 			p[j] = rounded(seen ? e : 0, a->pairs);
@@ -169,9 +171,14 @@ static void add_dq(const bwd_job *g, bwd_lane *w, int64_t h)
 			if (w->lo[i] == w->hi[i])
 				continue;
 			const exact_line dq = exact_line_at(g->dq, w->query[i], h * a->K);
-			for (int64_t j = w->lo[i]; j < w->hi[i]; j++)
+			int64_t terms = 0;
+			for (int64_t j = w->lo[i]; j < w->hi[i]; j++) {
+				if (!(w->here >> j & 1))
+					continue;
 				exact_line_add_scaled(dq, (double)w->ds[i * B + j], w->k + j * a->Kp, a->K);
-			exact_line_finish(dq, a->K, w->hi[i] - w->lo[i]);
+				terms++;
+			}
+			exact_line_finish(dq, a->K, terms);
 		}
 		return;
 	}
@@ -196,7 +203,9 @@ static void add_dkv(const bwd_job *g, bwd_lane *w, int64_t s, int64_t kb, int64_
 	if (g->exact) {
 		int64_t keys = TT_MIN(B, seq_len(a, s) - kb * B);
 		for (int64_t j = 0; j < keys; j++) {
-			const int64_t line = a->lines[a->table[s] + kb * B + j];
+			const int64_t line = line_of(a, s, kb * B + j);
+			if (line < 0)
+				continue;
 			const exact_line dk = exact_line_at(g->dk, line, head * a->K), dv = exact_line_at(g->dv, line, head * a->V);
 			int64_t terms = 0;
 			for (int64_t i = 0; i < B; i++) {
@@ -224,6 +233,8 @@ static void key_unit(const bwd_job *g, bwd_lane *w, int64_t s, int64_t kb, int64
 	const att *a = &g->a;
 	const int64_t len = seq_len(a, s);
 	load_keys(g, w, s, kb, head);
+	if (!w->here)
+		return;
 	memset(w->dk, 0, (size_t)(B * a->Kp) * sizeof(real));
 	memset(w->dv, 0, (size_t)(B * a->Vp) * sizeof(real));
 	/* The last query that sees a key of the block is at position kb*64+63 + window-1. */
@@ -242,7 +253,9 @@ static void key_unit(const bwd_job *g, bwd_lane *w, int64_t s, int64_t kb, int64
 	plus_zero(w->dk, B * a->Kp);
 	plus_zero(w->dv, B * a->Vp);
 	for (int64_t j = 0; j < TT_MIN(B, len - kb * B); j++) {
-		const int64_t line = a->lines[a->table[s] + kb * B + j];
+		const int64_t line = line_of(a, s, kb * B + j);
+		if (line < 0)
+			continue;
 		span_store(g->dk, line, head * a->K, w->dk + j * a->Kp, a->K);
 		span_store(g->dv, line, head * a->V, w->dv + j * a->Vp, a->V);
 	}
@@ -279,6 +292,8 @@ static void queries_only(void *ctx, int64_t index, int lane)
 	bwd_lane w = bwd_lane_of(g, lane);
 	for (int64_t kb = first_seen(a, qb * B) / B; kb <= qb; kb++) {
 		load_keys(g, &w, s, kb, head);
+		if (!w.here)
+			continue;
 		for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
 			if (load_queries(g, &w, s, qb, kb, h)) {
 				weights(g, &w);

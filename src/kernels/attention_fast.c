@@ -21,6 +21,8 @@ static bool accepts(const tt_kernel_case *c, tt_dtype dt)
 			return false;
 	if (is_bwd(c))
 		return c->out[0]->dtype == TT_ACC && c->out[1]->dtype == TT_ACC && c->out[2]->dtype == TT_ACC;
+	if (!strcmp(c->op, "attention_part"))
+		return c->out[0]->dtype == TT_F32 && c->out[1]->dtype == TT_F32 && c->out[2]->dtype == TT_F32;
 	return c->out[0]->dtype == dt && c->out[1]->dtype == TT_F32;
 }
 
@@ -36,10 +38,11 @@ static size_t scratch(const tt_kernel_case *c)
 }
 
 #define FORWARD(dt, set, isa) {"attention", "attention " #dt " " #set, isa, accepts_##dt, NULL, scratch, NULL, tt_attention_##dt##_##set},
+#define PART(dt, set, isa) {"attention_part", "attention_part " #dt " " #set, isa, accepts_##dt, NULL, scratch, NULL, tt_attention_part_##dt##_##set},
 #define BACKWARD(dt, set, isa)                                                                                         \
 	{"attention_bwd", "attention_bwd " #dt " " #set, isa, accepts_##dt, NULL, scratch, NULL, tt_attention_bwd_##dt##_##set},
 
-const tt_override tt_overrides_attention[] = {AF_VARIANTS(FORWARD) AF_VARIANTS(BACKWARD){0}};
+const tt_override tt_overrides_attention[] = {AF_VARIANTS(FORWARD) AF_VARIANTS(PART) AF_VARIANTS(BACKWARD){0}};
 
 #else
 

@@ -1,4 +1,4 @@
-/* attention_fast: `attention` and `attention_bwd` in `fast`, faster than attention.k.c and equal to it bit for bit. Its head
+/* attention_fast: `attention`, `attention_part` and `attention_bwd` in `fast`, faster than attention.k.c and equal to it bit for bit. Its head
  * comments are the contract; this family has the same chains in registers.
  *
  *   attention_fast.c         the rows of the override table: what is accepted, how much scratch
@@ -54,6 +54,8 @@ typedef struct af_call {
 	const tt_arg *q, *k, *v;
 	const int32_t *positions, *seq_ids, *table, *lines;
 	int64_t T, N, H, G, group, K, V, window;
+	int64_t line0, line1; /* K and V are lines [line0, line1) of all */
+	bool ring;     /* not all lines are here */
 	int64_t esize; /* bytes of an element of q, k, v, o, dO */
 	float scale;
 	int32_t *ints; /* shared scratch */
@@ -78,6 +80,9 @@ static inline af_call af_call_of(const tt_call *c, int tables)
 	a.window = at->window;
 	a.esize = a.q->dtype == TT_BF16 ? 2 : 4;
 	a.scale = (float)at->scale;
+	a.ring = at->parts > 0;
+	a.line0 = a.ring ? tt_deal(S, at->part, at->parts) : 0;
+	a.line1 = a.ring ? tt_deal(S, at->part + 1, at->parts) : S;
 	TT_ASSERT(a.H == a.G * a.group && a.v->n[1] == a.G * a.V, "%lld q heads, %lld kv heads, group %lld, v has %lld columns",
 		  (long long)a.H, (long long)a.G, (long long)a.group, (long long)a.v->n[1]);
 	TT_ASSERT(a.K % 16 == 0 && a.V % 16 == 0 && TT_MAX(a.K, a.V) <= AF_MAX_DIM, "head dims %lld and %lld", (long long)a.K,
@@ -102,6 +107,24 @@ static inline const uint8_t *af_line(const af_call *a, const tt_arg *x, int64_t 
 static inline int64_t af_first(const af_call *a, int64_t p) { return a->window && p >= a->window ? p - a->window + 1 : 0; }
 static inline int64_t af_len(const af_call *a, int64_t s) { return a->table[s + 1] - a->table[s]; }
 
+/* Where position p of sequence s lies in K and V; -1: not here. */
+static inline int64_t af_line_of(const af_call *a, int64_t s, int64_t p)
+{
+	const int64_t line = a->lines[a->table[s] + p];
+	return line >= a->line0 && line < a->line1 ? line - a->line0 : -1;
+}
+
+/* Which of positions [p, p + n) lie here, n <= 64, as bits. */
+static inline uint64_t af_here(const af_call *a, int64_t s, int64_t p, int64_t n)
+{
+	if (!a->ring)
+		return ~UINT64_C(0);
+	uint64_t bits = 0;
+	for (int64_t j = 0; j < n; j++)
+		bits |= (uint64_t)(af_line_of(a, s, p + j) >= 0) << j;
+	return bits;
+}
+
 /* Positions [lo, hi) of a block as bits. */
 static inline uint64_t af_bits(int64_t lo, int64_t hi)
 {
@@ -114,6 +137,7 @@ static inline uint64_t af_bits(int64_t lo, int64_t hi)
 typedef struct af_fwd_job {
 	af_call a;
 	int64_t chunks, parts, units; /* parts of a group of q heads; units = chunks * kv heads * parts */
+	bool state; /* not finished: attention_part */
 } af_fwd_job;
 
 static inline af_fwd_job af_fwd_job_of(const tt_call *c)
@@ -174,7 +198,7 @@ static inline af_bwd_job af_bwd_job_of(const tt_call *c)
 	const af_call *a = &g.a;
 	const int64_t positions = a->N > 0 ? a->table[a->N] : 0;
 	TT_ASSERT(positions <= c->in[9].n[0], "%lld positions, %lld lines", (long long)positions, (long long)c->in[9].n[0]);
-	g.all_queries = !a->window && positions == a->T;
+	g.all_queries = !a->window && positions == a->T && !a->ring;
 	g.all_lines = positions == c->in[9].n[0];
 	/* No more blocks than positions, no more sequences that are not empty than blocks: at most 4 positions ints. */
 	g.query = a->ints;
@@ -225,7 +249,7 @@ static inline af_bwd_job af_bwd_job_of(const tt_call *c)
 	X(bf16, avx512, TT_ISA_AVX512)                                                                                 \
 	X(f32, avx2, TT_ISA_AVX2)                                                                                      \
 	X(bf16, avx2, TT_ISA_AVX2)
-#define AF_DECLARE(dt, set, isa) tt_kernel_fn tt_attention_##dt##_##set, tt_attention_bwd_##dt##_##set;
+#define AF_DECLARE(dt, set, isa) tt_kernel_fn tt_attention_##dt##_##set, tt_attention_part_##dt##_##set, tt_attention_bwd_##dt##_##set;
 AF_VARIANTS(AF_DECLARE)
 
 #endif

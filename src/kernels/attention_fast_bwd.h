@@ -10,6 +10,7 @@ typedef struct AF_NAME(bwd_lane) {
 	const af_call *a;
 	/* a block of keys, of sequence s and kv head `head` */
 	int64_t s, head, k0, keys; /* first position; positions */
+	uint64_t here;             /* which of them K and V hold */
 	int64_t last;              /* queries from this position on see none of them */
 	float *kt, *vt;  /* as B: K^T [K words][64], V^T [V words][64] */
 	float *k;        /* as B: [64 as words][K] */
@@ -93,12 +94,17 @@ static void AF_NAME(load_keys)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int6
 	w->head = head;
 	w->k0 = kb * AF_BLOCK;
 	w->keys = TT_MIN(AF_BLOCK, af_len(a, s) - w->k0);
-	const int32_t *y = a->lines + a->table[s] + w->k0;
-	for (int64_t j = 0; j < AF_BLOCK; j++)
-		line[j] = j < w->keys ? af_line(a, a->v, y[j], head * a->V) : AF_ZEROS;
+	w->here = af_here(a, s, w->k0, w->keys);
+	if (!w->here)
+		return;
+	int64_t y[AF_BLOCK];
+	for (int64_t j = 0; j < AF_BLOCK; j++) {
+		y[j] = j < w->keys ? af_line_of(a, s, w->k0 + j) : -1;
+		line[j] = y[j] >= 0 ? af_line(a, a->v, y[j], head * a->V) : AF_ZEROS;
+	}
 	AF_NAME(pack_side)(w->vt, line, w->keys, a->V);
 	for (int64_t j = 0; j < AF_BLOCK; j++)
-		line[j] = j < w->keys ? af_line(a, a->k, y[j], head * a->K) : AF_ZEROS;
+		line[j] = y[j] >= 0 ? af_line(a, a->k, y[j], head * a->K) : AF_ZEROS;
 	AF_NAME(pack_side)(w->kt, line, w->keys, a->K);
 	if (dq)
 		AF_NAME(pack_down)(w->k, line, tt_round_up(w->keys, 16), a->K);
@@ -117,7 +123,7 @@ static bool AF_NAME(load_queries)(AF_NAME(bwd_lane) *w, int64_t qb, int64_t h, b
 	for (int64_t i = 0; i < AF_BLOCK; i++) {
 		const int64_t p = w->q0 + i;
 		w->query[i] = i < w->rows ? query[i] : -1;
-		w->seen[i] = w->query[i] < 0 ? 0 : af_bits(af_first(a, p) - w->k0, p + 1 - w->k0) & af_bits(0, w->keys);
+		w->seen[i] = w->query[i] < 0 ? 0 : af_bits(af_first(a, p) - w->k0, p + 1 - w->k0) & af_bits(0, w->keys) & w->here;
 		all &= w->seen[i];
 		any |= w->seen[i];
 		w->run &= i >= w->rows || (query[i] >= 0 && query[i] == query[0] + i);
@@ -208,7 +214,9 @@ static void AF_NAME(fetch_next)(const AF_NAME(bwd_lane) *w, int64_t i, int64_t n
 		AF_NAME(fetch)((const uint8_t *)((const float *)dq->p + t * dq->ld + w->ah * a->K), a->K * 4);
 	}
 	for (int64_t p = w->bk + from, end = w->bs < 0 ? 0 : TT_MIN(w->bk + to, af_len(a, w->bs)); p < end; p++) {
-		const int64_t y = a->lines[a->table[w->bs] + p];
+		const int64_t y = af_line_of(a, w->bs, p);
+		if (y < 0)
+			continue;
 		AF_NAME(fetch)(af_line(a, a->k, y, w->bh * a->K), a->K * a->esize);
 		AF_NAME(fetch)(af_line(a, a->v, y, w->bh * a->V), a->V * a->esize);
 		AF_NAME(fetch)((const uint8_t *)((const float *)dk->p + y * dk->ld + w->bh * a->K), a->K * 4);
@@ -367,7 +375,9 @@ static void AF_NAME(store_keys)(const AF_NAME(bwd_lane) *w)
 {
 	const af_call *a = w->a;
 	for (int64_t j = 0; j < w->keys && !w->place; j++) {
-		const int64_t line = a->lines[a->table[w->s] + w->k0 + j];
+		const int64_t line = af_line_of(a, w->s, w->k0 + j);
+		if (line < 0)
+			continue;
 		memcpy((float *)w->g->dk->p + line * w->g->dk->ld + w->head * a->K, w->dk + j * a->K, (size_t)a->K * sizeof(float));
 		memcpy((float *)w->g->dv->p + line * w->g->dv->ld + w->head * a->V, w->dv + j * a->V, (size_t)a->V * sizeof(float));
 	}
@@ -379,6 +389,8 @@ static void AF_NAME(key_block)(AF_NAME(bwd_lane) *w, int64_t s, int64_t kb, int6
 	const af_call *a = w->a;
 	const int64_t len = af_len(a, s), end = (head + 1) * a->group;
 	AF_NAME(load_keys)(w, s, kb, head, dq);
+	if (!w->here)
+		return;
 	AF_NAME(place_keys)(w);
 	/* The last query that sees a key of the block is at position kb*64+63 + window-1. */
 	w->last = a->window ? TT_MIN(len, w->k0 + AF_BLOCK - 1 + a->window) : len;
@@ -420,6 +432,8 @@ static void AF_NAME(queries_only)(void *ctx, int64_t index, int lane)
 	AF_NAME(bwd_lane) w = AF_NAME(bwd_lane_of)(g, lane);
 	for (int64_t kb = af_first(a, (int64_t)block[1] * AF_BLOCK) / AF_BLOCK; kb <= block[1]; kb++) {
 		AF_NAME(load_keys)(&w, block[0], kb, head, true);
+		if (!w.here)
+			continue;
 		for (int64_t h = head * a->group; h < (head + 1) * a->group; h++)
 			if (AF_NAME(load_queries)(&w, block[1], h, false)) {
 				AF_NAME(weights)(&w, h);

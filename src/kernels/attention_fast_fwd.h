@@ -9,6 +9,7 @@ typedef struct AF_NAME(unit) {
 	const af_call *a;
 	int64_t t0, n, R, seq, g, h0, heads, end;
 	int64_t lo[192], hi[192]; /* query i sees positions [lo, hi) */
+	uint64_t here;  /* of the block at hand */
 	float *q;       /* [heads][n][K words] */
 	float *o;       /* [heads][n][V] */
 	float *m, *l;   /* [heads][R], R: n padded to AF_TILE */
@@ -51,7 +52,7 @@ static void AF_NAME(block)(const AF_NAME(unit) *u, int64_t h, int64_t i0, int64_
 	const int64_t kw = a->K / AF_NAME(WORD), at = b * AF_BLOCK;
 	uint64_t seen[AF_TILE], all = ~UINT64_C(0), any = 0;
 	for (int64_t i = 0; i < n; i++) {
-		seen[i] = af_bits(u->lo[i0 + i] - at, u->hi[i0 + i] - at);
+		seen[i] = af_bits(u->lo[i0 + i] - at, u->hi[i0 + i] - at) & u->here;
 		all &= seen[i];
 		any |= seen[i];
 	}
@@ -148,6 +149,18 @@ static void AF_NAME(finish)(const AF_NAME(unit) *u, int64_t h)
 	}
 }
 
+/* attention_part: o, m and l as they stand. */
+static void AF_NAME(store_state)(const AF_NAME(unit) *u, int64_t h)
+{
+	const af_call *a = u->a;
+	const tt_arg *out = a->call->out;
+	for (int64_t i = 0; i < u->n; i++) {
+		memcpy((float *)out[0].p + (u->t0 + i) * out[0].ld + (u->h0 + h) * a->V, u->o + (h * u->n + i) * a->V, (size_t)a->V * sizeof(float));
+		((float *)out[1].p)[(u->t0 + i) * out[1].ld + u->h0 + h] = u->m[h * u->R + i];
+		((float *)out[2].p)[(u->t0 + i) * out[2].ld + u->h0 + h] = u->l[h * u->R + i];
+	}
+}
+
 /* What a unit is of, by its index. The last come first: in a sequence they see the most. */
 static AF_NAME(unit) AF_NAME(unit_at)(const af_fwd_job *job, int64_t index)
 {
@@ -170,7 +183,9 @@ static AF_NAME(unit) AF_NAME(unit_at)(const af_fwd_job *job, int64_t index)
 AF_INLINE void AF_NAME(fetch_keys)(const AF_NAME(unit) *u, int64_t p)
 {
 	const af_call *a = u->a;
-	const int64_t line = a->lines[a->table[u->seq] + p];
+	const int64_t line = af_line_of(a, u->seq, p);
+	if (line < 0)
+		return;
 	AF_NAME(fetch)(af_line(a, a->k, line, u->g * a->K), a->K * a->esize);
 	AF_NAME(fetch)(af_line(a, a->v, line, u->g * a->V), a->V * a->esize);
 }
@@ -258,10 +273,13 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 		}
 	for (int64_t b = lo / AF_BLOCK; b * AF_BLOCK < u.end; b++) {
 		const int64_t keys = TT_MIN(AF_BLOCK, u.end - b * AF_BLOCK);
+		u.here = af_here(a, u.seq, b * AF_BLOCK, keys);
+		if (!u.here)
+			continue;
 		for (int64_t j = 0; j < AF_BLOCK; j++) {
-			const int64_t y = j < keys ? a->lines[a->table[u.seq] + b * AF_BLOCK + j] : 0;
-			line[0][j] = j < keys ? af_line(a, a->k, y, u.g * a->K) : AF_ZEROS;
-			line[1][j] = j < keys ? af_line(a, a->v, y, u.g * a->V) : AF_ZEROS;
+			const int64_t y = j < keys ? af_line_of(a, u.seq, b * AF_BLOCK + j) : -1;
+			line[0][j] = y >= 0 ? af_line(a, a->k, y, u.g * a->K) : AF_ZEROS;
+			line[1][j] = y >= 0 ? af_line(a, a->v, y, u.g * a->V) : AF_ZEROS;
 		}
 		AF_NAME(pack_side)(u.k, line[0], keys, a->K);
 		AF_NAME(pack_down)(u.v, line[1], tt_round_up(keys, 16), a->V);
@@ -276,12 +294,19 @@ static void AF_NAME(fwd_unit)(void *ctx, int64_t index, int lane)
 			}
 	}
 	for (int64_t h = 0; h < u.heads; h++)
-		AF_NAME(finish)(&u, h);
+		(job->state ? AF_NAME(store_state) : AF_NAME(finish))(&u, h);
 }
 
 static void AF_NAME(fwd)(const tt_call *c)
 {
 	af_fwd_job job = af_fwd_job_of(c);
+	tt_pool_run(c->env->pool, job.units, AF_NAME(fwd_unit), &job);
+}
+
+static void AF_NAME(part)(const tt_call *c)
+{
+	af_fwd_job job = af_fwd_job_of(c);
+	job.state = true;
 	tt_pool_run(c->env->pool, job.units, AF_NAME(fwd_unit), &job);
 }
 

@@ -1,5 +1,5 @@
 /* All of one instruction set: attention_fast_SET.c says AF_SET, AF_TARGET, AF_AVX512 (a vector is one zmm) and AF_DOT (bf16 in pairs,
- * VDPBF16PS), then includes this. Makes tt_attention_DTYPE_SET and tt_attention_bwd_DTYPE_SET. */
+ * VDPBF16PS), then includes this. Makes tt_attention_DTYPE_SET, tt_attention_part_DTYPE_SET and tt_attention_bwd_DTYPE_SET. */
 #include "kernels/attention_fast.h"
 
 #if defined(AF_SET) && !defined(TT_NO_X86)
@@ -50,9 +50,11 @@ AF_PRAGMA(GCC pop_options)
 
 #if !AF_DOT
 void AF_JOIN3(tt_attention, f32, AF_SET)(const tt_call *c) { fwd_f32(c); }
+void AF_JOIN3(tt_attention_part, f32, AF_SET)(const tt_call *c) { part_f32(c); }
 void AF_JOIN3(tt_attention_bwd, f32, AF_SET)(const tt_call *c) { bwd_f32(c); }
 #endif
 void AF_JOIN3(tt_attention, bf16, AF_SET)(const tt_call *c) { fwd_bf16(c); }
+void AF_JOIN3(tt_attention_part, bf16, AF_SET)(const tt_call *c) { part_bf16(c); }
 void AF_JOIN3(tt_attention_bwd, bf16, AF_SET)(const tt_call *c) { bwd_bf16(c); }
 
 #endif

@@ -28,6 +28,7 @@ typedef struct att {
 	int64_t T, N, H, G, group, K, V, Kp, Vp;
 	real scale;
 	int64_t window;
+	int64_t line0, line1;                        /* K and V are lines [line0, line1) of all: round a ring, those of one rank */
 	bool pairs;                                  /* bf16 operands: chains of VDPBF16PS */
 	int32_t *ints;                               /* shared scratch */
 	uint8_t *own;                                /* each lane's scratch, `stride` bytes apart */
@@ -37,7 +38,7 @@ typedef struct att {
 static att att_of(const tt_call *c, int tables)
 {
 	const tt_attr_attention *at = c->attr;
-	att a = {.call = c, .q = &c->in[0], .k = &c->in[1], .v = &c->in[2], .positions = c->in[tables].p,
+	att a = {.call = c, .q = &c->in[0], .k = &c->in[1], .v = tables > 2 ? &c->in[2] : NULL, .positions = c->in[tables].p,
 		 .seq_ids = c->in[tables + 1].p, .table = c->in[tables + 2].p, .lines = c->in[tables + 3].p};
 	a.T = a.q->n[0];
 	a.N = c->in[tables + 2].n[0] - 1;
@@ -50,10 +51,15 @@ static att att_of(const tt_call *c, int tables)
 	a.group = at->group;
 	TT_ASSERT(a.H == a.G * a.group, "%lld q heads, %lld kv heads, group %lld", (long long)a.H, (long long)a.G,
 		  (long long)a.group);
-	TT_ASSERT(a.v->n[1] == a.G * a.V, "v has %lld columns, %lld kv heads of %lld", (long long)a.v->n[1], (long long)a.G,
+	TT_ASSERT(!a.v || a.v->n[1] == a.G * a.V, "v has %lld columns, %lld kv heads of %lld", (long long)(a.v ? a.v->n[1] : 0), (long long)a.G,
 		  (long long)a.V);
 	a.scale = (real)at->scale;
 	a.window = at->window;
+	a.line1 = c->in[tables + 3].n[0];
+	if (at->parts) {
+		a.line0 = tt_deal(c->in[tables + 3].n[0], at->part, at->parts);
+		a.line1 = tt_deal(c->in[tables + 3].n[0], at->part + 1, at->parts);
+	}
 	a.pairs = a.q->dtype == TT_BF16;
 	a.ints = c->scratch;
 	a.own = (uint8_t *)c->scratch + tt_round_up(4 * (a.T + 1 + 4 * c->in[tables + 3].n[0]), 64);
@@ -81,14 +87,30 @@ static void load_padded(real *restrict d, int64_t n, int64_t np, const tt_arg *s
 	memset(d + n, 0, (size_t)(np - n) * sizeof(real));
 }
 
-/* K or V of positions [64*block, +64) of sequence `seq` and kv head g: d[64][np]; positions from `end` on are zeros. */
+/* Where position p of sequence `seq` lies in K and V; -1: not here. */
+static int64_t line_of(const att *a, int64_t seq, int64_t p)
+{
+	const int64_t line = a->lines[a->table[seq] + p];
+	return line >= a->line0 && line < a->line1 ? line - a->line0 : -1;
+}
+
+/* Which of positions [64*block, +64) below `end` lie here, as bits. */
+static uint64_t here(const att *a, int64_t seq, int64_t block, int64_t end)
+{
+	uint64_t bits = 0;
+	for (int64_t j = 0; j < TT_MIN(B, end - block * B); j++)
+		bits |= (uint64_t)(line_of(a, seq, block * B + j) >= 0) << j;
+	return bits;
+}
+
+/* K or V of positions [64*block, +64) of sequence `seq` and kv head g: d[64][np]; positions from `end` on, and those that are not here, are zeros. */
 static void gather_block(real *restrict d, int64_t n, int64_t np, const att *a, const tt_arg *s, int64_t seq, int64_t block,
 			 int64_t end, int64_t g)
 {
 	for (int64_t j = 0; j < B; j++) {
-		int64_t p = block * B + j;
-		if (p < end)
-			load_padded(d + j * np, n, np, s, a->lines[a->table[seq] + p], g * n);
+		int64_t p = block * B + j, line = p < end ? line_of(a, seq, p) : -1;
+		if (line >= 0)
+			load_padded(d + j * np, n, np, s, line, g * n);
 		else
 			memset(d + j * np, 0, (size_t)np * sizeof(real));
 	}

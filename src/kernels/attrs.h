@@ -28,6 +28,9 @@ typedef struct tt_attr_attention {
 	int64_t head_dim, v_head_dim, group; /* K of q and k; of v; q heads per kv head */
 	double scale;                        /* of q.k */
 	int64_t window;                      /* 0: none; else a query sees its own and window-1 earlier positions */
+	/* Round a ring of `parts` ranks (0: no ring): K and V are the piece of the rank `shift` further on, on one rank the part-th of all lines.
+	 * A query sees none of the others. */
+	int64_t parts, shift, part;
 } tt_attr_attention;
 typedef struct tt_attr_accumulate { bool first; } tt_attr_accumulate; /* may store instead of add in the step's first cell */
 typedef struct tt_attr_embedding_acc { tt_attr_vocab vocab; bool first; } tt_attr_embedding_acc;
@@ -36,7 +39,7 @@ typedef struct tt_attr_adamw { double beta1, beta2, eps, weight_decay, lr_scale;
 typedef struct tt_attr_sgd { double momentum, weight_decay, lr_scale; bool nesterov; } tt_attr_sgd;
 /* cut 0: no truncation, else in stds. A shard begins at `line`, `column` of the whole tensor, whose lines have `width` elements; 0: it is whole. */
 typedef struct tt_attr_init { double mean, std, cut; const char *name; int64_t line, column, width; } tt_attr_init;
-typedef struct tt_attr_convert { const char *axis; int64_t to, dim; } tt_attr_convert; /* tt_type; of S */
+typedef struct tt_attr_convert { const char *axis; int64_t to, dim, shift; } tt_attr_convert; /* tt_type; of S: which dim, and how far round */
 
 /* A conversion on one rank of a group of `members`. Dim `dim` of the side that has it whole is cut at edges[0 .. members], one piece a member;
  * without edges it is tokens, whose number the cell says, dealt one by one. The other side has this member's piece. */
@@ -48,6 +51,8 @@ typedef enum tt_exchange_kind {
 	TT_EX_SLICE,   /* R, I to S: this member's piece; nobody talks           */
 	TT_EX_PAD,     /* S to P: zero outside of this member's piece; likewise  */
 	TT_EX_ONCE,    /* R, I to P: zero but on member 0; likewise              */
+	TT_EX_SWAP,    /* S(dim) to S(to): every member's part of this member's piece of dim `to`, joined along `dim` */
+	TT_EX_SHIFT,   /* the piece of the member `shift` places further on      */
 } tt_exchange_kind;
 typedef struct tt_attr_exchange {
 	int64_t kind;      /* tt_exchange_kind */
@@ -55,6 +60,9 @@ typedef struct tt_attr_exchange {
 	int64_t axes;      /* bit i: axis i of the mesh is in the group */
 	int64_t members, index, dim;
 	tt_ints edges;     /* [members + 1], or none */
+	int64_t to;        /* of a swap: the dim that is cut, */
+	tt_ints cuts;      /* where: as edges */
+	int64_t shift;     /* 1 .. members - 1 */
 	tt_ints dims;      /* extents of the result */
 	bool tree;         /* terms join as the binary tree over the members, where their number is a power of 2; else in their order */
 } tt_attr_exchange;

@@ -56,6 +56,12 @@ static int64_t edge(const tt_attr_exchange *at, const tt_arg *a, int64_t i)
 	return at->edges.n ? at->edges.v[i] : tt_deal(a->ndim ? a->n[at->dim] : 1, i, at->members);
 }
 
+/* Of the dim that a swap cuts; `a` has it whole. */
+static int64_t swap_edge(const tt_attr_exchange *at, const tt_arg *a, int64_t i)
+{
+	return at->cuts.n ? at->cuts.v[i] : tt_deal(a->n[at->to], i, at->members);
+}
+
 /* Lines without a gap are one. */
 static bool dense(const tt_block *b) { return b->lines == 1 || b->ld == b->bytes; }
 
@@ -219,7 +225,11 @@ static void use(void *ctx, const tt_block *take, int k)
 	bucket *b = ctx;
 	for (int p = 0; p < b->n; p++, take += k) {
 		job *j = &b->jobs[p];
-		if (j->at->kind != TT_EX_GATHER && !b->parts_of_sums) {
+		if (j->at->kind == TT_EX_SHIFT) {
+			copy_to(j->c, whole(j->out), &take[(j->at->index + j->at->shift) % k]);
+			continue;
+		}
+		if (j->at->kind != TT_EX_GATHER && j->at->kind != TT_EX_SWAP && !b->parts_of_sums) {
 			use_sum(j, take, k);
 			continue;
 		}
@@ -309,6 +319,33 @@ static void reduce(const tt_call *c, bucket *b, char *aside)
 		talk(c, "all-gather of sums", b);
 }
 
+/* Member i is given what of its piece of dim `to` is here, and gives its part of this member's. */
+static void swap(const tt_call *c, bucket *b)
+{
+	for (int p = 0; p < b->n; p++) {
+		const job *j = &b->jobs[p];
+		for (int i = 0; i < j->at->members; i++) {
+			j->give[i] = block(c, cut(j->in, j->at->to, swap_edge(j->at, j->in, i), swap_edge(j->at, j->in, i + 1)));
+			j->take[i] = block(c, cut(j->out, j->at->dim, edge(j->at, j->out, i), edge(j->at, j->out, i + 1)));
+		}
+	}
+	talk(c, "all-to-all", b);
+}
+
+/* One neighbour is given all, another gives all. */
+static void shift(const tt_call *c, bucket *b)
+{
+	for (int p = 0; p < b->n; p++) {
+		const job *j = &b->jobs[p];
+		const int64_t k = j->at->members, to = (j->at->index + k - j->at->shift) % k, from = (j->at->index + j->at->shift) % k;
+		for (int i = 0; i < k; i++) {
+			j->give[i] = i == to ? block(c, whole(j->in)) : (tt_block){0};
+			j->take[i] = i == from ? block(c, whole(j->out)) : (tt_block){0};
+		}
+	}
+	talk(c, "shift", b);
+}
+
 static void zero(const tt_call *c, const tt_arg *a)
 {
 	int64_t bytes = arg_lines(a) * (a->ndim < 2 ? arg_width(a) : a->ld) * element(c, a);
@@ -357,6 +394,12 @@ static void exchange_jobs(const tt_call *c, bucket *b, char *aside)
 	case TT_EX_REDUCE:
 	case TT_EX_MAX:
 		reduce(c, b, aside);
+		return;
+	case TT_EX_SWAP:
+		swap(c, b);
+		return;
+	case TT_EX_SHIFT:
+		shift(c, b);
 		return;
 	case TT_EX_SLICE:
 		for (int p = 0; p < b->n; p++)

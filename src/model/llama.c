@@ -109,6 +109,11 @@ double tt_llama_forward_flops(const tt_llama_config *c, double tokens, double pa
 #define ROW_BIASES "*.o_proj.bias|*.down_proj.bias"
 
 const tt_layout_row tt_llama_layouts[] = {
+	/* heads swapped for tokens: attention asks for the place of every token, which the loader brings; rope for that of this rank's */
+	{ TT_PLACE_STORE, "positions|seq_ids", NULL, "cp", TT_R, 0, "head_swap" },
+	{ TT_PLACE_USE, "positions", "rope_table", "cp", TT_S, 0, "head_swap" },
+	{ TT_PLACE_MAKE, "*.self_attn.q|*.self_attn.k|*.self_attn.v_proj.y", NULL, "cp", TT_S, 1, "head_swap" },
+	{ TT_PLACE_MAKE, "*.self_attn.o", NULL, "cp", TT_S, 0, "head_swap" },
 	/* data: rows of the stream; parameters lie in pieces and are gathered where they are used */
 	{ TT_PLACE_STORE, "ids|labels|positions|seq_ids", NULL, "data", TT_S, 0, NULL },
 	{ TT_PLACE_STORE, "lines", NULL, "dp_replicate", TT_S, 0, NULL },
@@ -117,7 +122,7 @@ const tt_layout_row tt_llama_layouts[] = {
 	{ TT_PLACE_PARAM, "*", NULL, "fsdp", TT_S, 0, NULL },
 	{ TT_PLACE_USE, "*.weight|*.bias", NULL, "fsdp", TT_R, 0, NULL },
 	/* context parallel: a rank's queries meet the keys and values of all */
-	{ TT_PLACE_MAKE, "*.self_attn.k|*.self_attn.v_proj.y", NULL, "cp", TT_R, 0, NULL },
+	{ TT_PLACE_MAKE, "*.self_attn.k|*.self_attn.v_proj.y", NULL, "cp", TT_R, 0, "gather" },
 	/* more ranks of tp than kv heads: those that share one do the same work up to attention */
 	{ TT_PLACE_STORE, "*.k_proj.*|*.v_proj.*", NULL, "tp_rep", TT_I, 0, NULL },
 	{ TT_PLACE_USE, "*.input_layernorm.y", "*.k_proj.y|*.v_proj.y", "tp_rep", TT_I, 0, NULL },

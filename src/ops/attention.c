@@ -2,7 +2,7 @@
  * Dao 2022, written down in EXACT.md). Heads lie side by side in the feature dim: q [t, H*K], k [s, G*K], v [s, G*K'].
  */
 #include "kernels/attention.h"
-#include "ops/internal.h"
+#include "ops/attention.h"
 
 /* ---- rope ----------------------------------------------------------------------------------------------------------------------- */
 
@@ -101,7 +101,7 @@ const tt_op tt_op_rope = {
 
 /* ---- attention -------------------------------------------------------------------------------------------------------------------- */
 
-static bool heads_agree(tt_graph *g, const tt_attr_attention *a, const tt_value *q, const tt_value *k, const tt_value *v)
+bool tt_heads_agree(tt_graph *g, const tt_attr_attention *a, const tt_value *q, const tt_value *k, const tt_value *v)
 {
 	if (q->ndim != 2 || k->ndim != 2 || v->ndim != 2 || k->dim[0].n != v->dim[0].n) {
 		tt_graph_fail(g, "attention: q, k and v must be [tokens, features], k and v of the same tokens");
@@ -116,12 +116,12 @@ static bool heads_agree(tt_graph *g, const tt_attr_attention *a, const tt_value 
 	return true;
 }
 
-/* A position and a sequence for each token of q, a line for each of k. */
-static bool tables_agree(tt_graph *g, const tt_value *const *in, const tt_value *const *table)
+/* A position and a sequence for each token of q, a line for each of k; round a ring, lines of all ranks. */
+bool tt_tables_agree(tt_graph *g, const tt_attr_attention *a, const tt_value *const *in, const tt_value *const *table)
 {
 	for (int i = 0; i < 4; i++) {
 		const tt_value *like = in[i == 3];
-		if (table[i]->ndim == 1 && (i == 2 || table[i]->dim[0].n == like->dim[0].n))
+		if (table[i]->ndim == 1 && (i == 2 || (i == 3 && a->parts) || table[i]->dim[0].n == like->dim[0].n))
 			continue;
 		tt_graph_fail(g, "attention: %s does not have an entry for each of the %lld tokens of %s", table[i]->name, (long long)like->dim[0].n,
 			      like->name);
@@ -134,10 +134,10 @@ static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int 
 {
 	(void)nin, (void)nout;
 	const tt_attr_attention *a = attr;
-	if (!heads_agree(g, a, in[0], in[1], in[2]) || !tt_infer_val(g, op, in[0]))
+	if (!tt_heads_agree(g, a, in[0], in[1], in[2]) || !tt_infer_val(g, op, in[0]))
 		return false;
 	int64_t heads = in[0]->dim[1].n / a->head_dim;
-	if (!tables_agree(g, in, in + 3))
+	if (!tt_tables_agree(g, a, in, in + 3))
 		return false;
 	for (int i = 0; i < 2; i++) {
 		out[i].ndim = 2;
@@ -151,10 +151,10 @@ static bool attention_infer(tt_graph *g, const tt_op *op, const void *attr, int 
 }
 
 /* q's heads are sharded along this axis among ranks that share one kv head: k and v are R, one head of them after all other axes. */
-static bool shares_kv_head(const tt_typing *t)
+static bool shares_kv_head(const tt_typing *t, int nkv)
 {
 	const tt_attr_attention *a = t->attr;
-	if (t->tin[0].type != TT_S || t->tin[0].dim != 1 || t->tin[1].type != TT_R || t->tin[2].type != TT_R)
+	if (t->tin[0].type != TT_S || t->tin[0].dim != 1 || t->tin[1].type != TT_R || t->tin[nkv].type != TT_R)
 		return false;
 	int64_t heads = t->in[1]->dim[1].n / a->head_dim;
 	for (int i = 0; i < t->g->mesh.naxes; i++) {
@@ -177,55 +177,66 @@ static int64_t kv_cuts(const tt_typing *t)
 	return ranks;
 }
 
-/* q heads of a kv head, as many as this rank has. */
-static void attention_local(void *attr, tt_arena *arena, const tt_piece *const *in, const tt_piece *const *out)
+/* q heads of a kv head, as many as this rank has; round a ring, whose K and V it has at this turn. */
+void tt_attention_local(void *attr, tt_arena *arena, const tt_piece *const *in, const tt_piece *const *out)
 {
 	(void)arena, (void)out;
 	tt_attr_attention *a = attr;
 	a->group = TT_MAX((int64_t)1, in[0][1].n / TT_MAX(in[1][1].n, (int64_t)1));
+	if (a->parts) {
+		TT_ASSERT(in[1][0].parts == a->parts, "a ring of %lld, K in %d pieces", (long long)a->parts, in[1][0].parts);
+		a->part = in[1][0].part;
+	}
 }
 
-/* Shared by forward and backward; the first `nq` float inputs after k and v lie along q's tokens. Along an axis:
- * heads sharded everywhere; or tokens: in whole rows q, k and v alike (sequences stay together), else q alone with k, v whole (then
- * dk and dv are P); or one type everywhere. */
-static bool attention_typing(const tt_typing *t, bool backward)
+/* Along an axis: heads sharded everywhere; or tokens: in whole rows q, k and v alike (sequences stay together), else q alone with k, v whole (then
+ * dk and dv are P), or round a ring k, v in pieces too, those of the rank a->shift further on; or one type everywhere. */
+bool tt_attention_typing(const tt_typing *t, int nkv, int tables, bool backward)
 {
-	int nfloat = backward ? 6 : 3;
+	const tt_attr_attention *a = t->attr;
 	tt_axis_type q = t->tin[0];
-	bool shared = shares_kv_head(t);
-	for (int i = 0; i < nfloat; i++)
-		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
+	bool shared = shares_kv_head(t, nkv);
+	for (int i = 0; i < t->nin; i++)
+		if (t->in[i] && (i < tables || i >= tables + 4) && (t->tin[i].type == TT_P || t->tin[i].type == TT_M))
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
-	int64_t kv_heads = t->in[1]->dim[1].n / ((const tt_attr_attention *)t->attr)->head_dim;
+	int64_t kv_heads = t->in[1]->dim[1].n / a->head_dim;
 	if (t->tin[1].type == TT_S && t->tin[1].dim == 1 && kv_cuts(t) > kv_heads)
 		return tt_typing_reject(t, 1, "needs R here: %lld kv heads are fewer than the %lld ranks that cut them", (long long)kv_heads, (long long)kv_cuts(t));
-	bool tokens_split = q.type == TT_S && q.dim == 0;
+	bool tokens_split = q.type == TT_S && q.dim == 0, cut = tokens_split && !t->axis->rows, ring = cut && a->parts;
+	if (ring && a->parts != t->axis->size)
+		return tt_typing_reject(t, 1, "but the ring has %lld ranks, needs one of %d", (long long)a->parts, t->axis->size);
 	for (int i = 0; i < t->nin; i++) {
-		bool kv = i == 1 || i == 2;
+		if (!t->in[i])
+			continue;
+		bool kv = i > 0 && i <= nkv;
 		tt_axis_type want = q;
-		if (i >= nfloat) { /* positions, seq_ids lie along q; the table is whole; lines lie along k */
-			int m = i - nfloat;
+		if (i >= tables && i < tables + 4) { /* positions, seq_ids lie along q; the table is whole; lines lie along k */
+			int m = i - tables;
 			if (m == 2 || !tokens_split)
 				want = (tt_axis_type){ .type = TT_R };
 			else if (m == 3)
 				want = t->axis->rows ? q : (tt_axis_type){ .type = TT_R };
 			if (q.type == TT_V)
 				continue;
-		} else if (kv && ((tokens_split && !t->axis->rows) || shared)) {
+		} else if (kv && ring) {
+			want.shift = (int16_t)a->shift;
+		} else if (kv && (cut || shared)) {
 			want = (tt_axis_type){ .type = TT_R };
 		}
 		if (!tt_axis_type_eq(t->tin[i], want)) {
 			tt_buf b = { 0 };
 			tt_axis_type_print(want, &b);
 			tt_typing_reject(t, i, want.type == TT_S && t->tin[i].type == TT_S && t->tin[i].dim == want.dim ? "needs %s with its axes in the order of q's, where q is %s%s" : "needs %s where q is %s%s", b.s, tokens_split ? "sharded by tokens" : q.type == TT_S ? "sharded by heads" : "of one type",
-					 kv && tokens_split ? " and its sequences are cut (gather K/V)" : kv && q.type == TT_S ? ", or R where its ranks share one kv head" : "");
+					 kv && tokens_split && !ring ? " and its sequences are cut (gather K/V)" : kv && q.type == TT_S ? ", or R where its ranks share one kv head" : "");
 			tt_buf_fini(&b);
 			return false;
 		}
 	}
 	for (int i = 0; i < t->nout; i++) {
 		t->tout[i] = q;
-		if (backward && i > 0 && ((tokens_split && !t->axis->rows) || shared))
+		if (backward && i > 0 && ring)
+			t->tout[i].shift = (int16_t)a->shift;
+		else if (backward && i > 0 && (cut || shared))
 			t->tout[i] = (tt_axis_type){ .type = TT_P };
 	}
 	return true;
@@ -233,12 +244,12 @@ static bool attention_typing(const tt_typing *t, bool backward)
 
 static bool attention_spmd(const tt_typing *t)
 {
-	return attention_typing(t, false);
+	return tt_attention_typing(t, 2, 3, false);
 }
 
 static bool attention_bwd_spmd(const tt_typing *t)
 {
-	return attention_typing(t, true);
+	return tt_attention_typing(t, 2, 6, true);
 }
 
 tt_v tt_attention(tt_graph *g, tt_v q, tt_v k, tt_v v, const tt_seqs *s, const tt_attr_attention *a, const char *role)
@@ -256,65 +267,93 @@ static void attention_vjp(tt_vjp *v)
 		v->din[i] = tt_out(first, i);
 }
 
-/* All causal pairs of T tokens in one sequence: an upper bound; a run's metrics count the attended pairs. */
+double tt_attention_pairs(const tt_attr_attention *a, const tt_value *q, const tt_value *k, const tt_value *table, const tt_value *all)
+{
+	int64_t lines = k->dim[0].n, n = table->dim[0].n - 1; /* of K/V; sequences */
+	double t = (double)q->dim[0].n;
+	/* Sequences of one length; a bound of as many as there are tokens says nothing, and they count as one. The queries of a share are spread evenly. */
+	double length = (double)lines / (double)(n > 0 && n < lines ? n : 1), w = a->window > 0 && (double)a->window < length ? (double)a->window : length;
+	double pairs = length > 0 ? t * (w * (w + 1) / 2 + (length - w) * w) / length : 0;
+	return a->parts && lines == all->dim[0].n ? pairs / (double)a->parts : pairs; /* one turn of a ring, on all ranks: each has but its share of K/V */
+}
+
 static tt_cost attention_cost(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out)
 {
 	(void)out;
 	const tt_attr_attention *a = attr;
-	int64_t lines = in[1]->dim[0].n, n = in[nin - 2]->dim[0].n - 1; /* of K/V; sequences */
-	double t = (double)in[0]->dim[0].n, heads = (double)(in[0]->dim[1].n / a->head_dim);
-	/* Sequences of one length; a bound of as many as there are tokens says nothing, and they count as one. The queries of a share are spread evenly. */
-	double length = (double)lines / (double)(n > 0 && n < lines ? n : 1), w = a->window > 0 && (double)a->window < length ? (double)a->window : length;
-	double pairs = length > 0 ? t * (w * (w + 1) / 2 + (length - w) * w) / length : 0;
-	double products = nout == 3 ? 5 : 2; /* S, O; backward: S, dP, dQ, dK, dV */
-	return (tt_cost){ .flops = products * heads * pairs * (double)(a->head_dim + a->v_head_dim) };
+	double heads = (double)(in[0]->dim[1].n / a->head_dim), products = nout == 3 ? 5 : 2; /* S, O; backward: S, dP, dQ, dK, dV */
+	return (tt_cost){ .flops = products * heads * tt_attention_pairs(a, in[0], in[1], in[nin - 2], in[nin - 1]) * (double)(a->head_dim + a->v_head_dim) };
 }
 
-static size_t attention_op_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
+size_t tt_attention_op_scratch(const void *attr, int nin, const tt_value *const *in, int nout, const tt_value *const *out, const tt_env *env)
 {
-	(void)nin, (void)nout, (void)out;
-	return tt_attention_scratch(attr, in[0]->dim[0].n, in[1]->dim[0].n, env->threads);
+	(void)nout, (void)out;
+	int64_t lines = 0; /* the longest table of tokens */
+	for (int i = 1; i < nin; i++)
+		if (in[i] && in[i]->dtype == TT_I32 && in[i]->dim[0].role == TT_TOKENS)
+			lines = TT_MAX(lines, in[i]->dim[0].n);
+	return tt_attention_scratch(attr, in[0]->dim[0].n, lines, env->threads);
 }
 
-static const tt_attr attention_attrs[] = {
+const tt_attr tt_attention_attrs[] = {
 	{ "head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, head_dim) }, { "v_head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, v_head_dim) },
 	{ "group", TT_ATTR_INT, offsetof(tt_attr_attention, group) },	    { "scale", TT_ATTR_REAL, offsetof(tt_attr_attention, scale) },
 	{ "window", TT_ATTR_INT, offsetof(tt_attr_attention, window) },	    TT_ATTRS_END,
 };
 
+const tt_attr tt_attention_ring_attrs[] = {
+	{ "head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, head_dim) }, { "v_head_dim", TT_ATTR_INT, offsetof(tt_attr_attention, v_head_dim) },
+	{ "group", TT_ATTR_INT, offsetof(tt_attr_attention, group) },	    { "scale", TT_ATTR_REAL, offsetof(tt_attr_attention, scale) },
+	{ "window", TT_ATTR_INT, offsetof(tt_attr_attention, window) },	    { "parts", TT_ATTR_INT, offsetof(tt_attr_attention, parts) },
+	{ "shift", TT_ATTR_INT, offsetof(tt_attr_attention, shift) },	    { "part", TT_ATTR_INT, offsetof(tt_attr_attention, part) },
+	TT_ATTRS_END,
+};
+
 /* 8 q heads of 4 over 4 kv heads, so that 2 ranks can share heads. */
-static const tt_attr_attention sample_attr[] = {
+const tt_attr_attention tt_attention_sample_attr[2] = {
 	{ .head_dim = 4, .v_head_dim = 4, .group = 2, .scale = 0.5 },
 	{ .head_dim = 4, .v_head_dim = 3, .group = 1, .scale = 0.5, .window = 2 },
 };
 
-static bool attention_sample(tt_graph *g, int which)
+void tt_attention_sample_inputs(tt_graph *g, int which, tt_v in[7])
 {
-	if (which >= TT_COUNT(sample_attr))
-		return false;
 	tt_dtype dt = sample_val(g);
-	const tt_attr_attention *a = &sample_attr[which];
+	const tt_attr_attention *a = &tt_attention_sample_attr[which];
 	int64_t kv = 6;
 	tt_seqs s = tt_sample_seqs(g, 12);
 	tt_dim h = dim(TT_HEADS, kv * a->group * a->head_dim, a->group * a->head_dim);
-	tt_attention(g, tt_sample_xy(g, "q", dt, tokens(12), h), tt_sample_xy(g, "k", dt, tokens(12), dim(TT_KV_HEADS, kv * a->head_dim, a->head_dim)),
-		     tt_sample_xy(g, "v", dt, tokens(12), dim(TT_KV_HEADS, kv * a->v_head_dim, a->v_head_dim)), &s, a, NULL);
+	in[0] = tt_sample_xy(g, "q", dt, tokens(12), h);
+	in[1] = tt_sample_xy(g, "k", dt, tokens(12), dim(TT_KV_HEADS, kv * a->head_dim, a->head_dim));
+	in[2] = tt_sample_xy(g, "v", dt, tokens(12), dim(TT_KV_HEADS, kv * a->v_head_dim, a->v_head_dim));
+	in[3] = s.positions;
+	in[4] = s.seq_ids;
+	in[5] = s.seq_table;
+	in[6] = s.lines;
+}
+
+static bool attention_sample(tt_graph *g, int which)
+{
+	if (which >= TT_COUNT(tt_attention_sample_attr))
+		return false;
+	tt_v in[7];
+	tt_attention_sample_inputs(g, which, in);
+	tt_node_add(g, &tt_op_attention, &tt_attention_sample_attr[which], 7, in, NULL);
 	return true;
 }
 
 const tt_op tt_op_attention = {
 	.name = "attention",
 	.doc = "causal attention within sequences over K/V blocks of 64 positions from the sequence's start; lse is the log of each row's sum",
-	.cls = TT_CLASS_FORWARD, .keep = TT_KEEP_YES, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = attention_attrs,
-	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .localise = attention_local, .vjp = attention_vjp, .cost = attention_cost,
-	.scratch = attention_op_scratch, .sample = attention_sample,
+	.cls = TT_CLASS_FORWARD, .keep = TT_KEEP_YES, .nin = 7, .nout = 2, .outs = (const char *const[]){ "o", "lse" }, .attrs = tt_attention_attrs,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_infer, .spmd = attention_spmd, .localise = tt_attention_local, .vjp = attention_vjp, .cost = attention_cost,
+	.scratch = tt_attention_op_scratch, .sample = attention_sample,
 };
 
 static bool attention_bwd_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)nin, (void)op;
 	const tt_attr_attention *a = attr;
-	if (!heads_agree(g, a, in[0], in[1], in[2]) || !tables_agree(g, in, in + 6))
+	if (!tt_heads_agree(g, a, in[0], in[1], in[2]) || !tt_tables_agree(g, a, in, in + 6))
 		return false;
 	int64_t heads = in[0]->dim[1].n / a->head_dim;
 	for (int i = 3; i < 6; i++) { /* o, lse, do */
@@ -337,7 +376,7 @@ static bool attention_bwd_sample(tt_graph *g, int which)
 	if (!attention_sample(g, which))
 		return false;
 	tt_dtype dt = sample_val(g);
-	const tt_attr_attention *a = &sample_attr[which];
+	const tt_attr_attention *a = &tt_attention_sample_attr[which];
 	tt_v o = tt_value_find(g, "o");
 	const tt_node *n = &g->nodes[tt_value_get(g, o)->def];
 	tt_v q[7];
@@ -350,7 +389,7 @@ static bool attention_bwd_sample(tt_graph *g, int which)
 
 const tt_op tt_op_attention_bwd = {
 	.name = "attention_bwd", .doc = "dq, dk, dv from the saved log-sum-exp; p and ds are rounded to the value dtype before products",
-	.cls = TT_CLASS_BACKWARD, .nin = 10, .nout = 3, .outs = (const char *const[]){ "dq", "dk", "dv" }, .attrs = attention_attrs,
-	.attr_size = sizeof(tt_attr_attention), .infer = attention_bwd_infer, .spmd = attention_bwd_spmd, .localise = attention_local, .cost = attention_cost,
-	.scratch = attention_op_scratch, .sample = attention_bwd_sample,
+	.cls = TT_CLASS_BACKWARD, .nin = 10, .nout = 3, .outs = (const char *const[]){ "dq", "dk", "dv" }, .attrs = tt_attention_ring_attrs,
+	.attr_size = sizeof(tt_attr_attention), .infer = attention_bwd_infer, .spmd = attention_bwd_spmd, .localise = tt_attention_local, .cost = attention_cost,
+	.scratch = tt_attention_op_scratch, .sample = attention_bwd_sample,
 };

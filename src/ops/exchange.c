@@ -13,6 +13,12 @@ int64_t tt_exchange_axes(const tt_node *n)
 	return alone ? 0 : one ? one->axes : many->axes;
 }
 
+bool tt_exchange_in_place(const tt_node *n)
+{
+	const tt_attr_exchange *a = n->op == &tt_op_exchange ? n->attr : NULL;
+	return !a || (a->kind != TT_EX_SWAP && a->kind != TT_EX_SHIFT);
+}
+
 /* Packed weights are gathered as they lie, if every piece begins where a panel, or a pair, does. */
 bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt)
 {
@@ -29,20 +35,24 @@ static bool infer_one(tt_graph *g, const tt_attr_exchange *a, const tt_value *co
 		tt_graph_fail(g, "exchange: pieces of %s, %s, do not begin where its panels do", in[0]->name, tt_format_name(in[0]->format));
 		return false;
 	}
-	if (a->dims.n != in[0]->ndim || (a->edges.n && a->edges.n != a->members + 1) || a->dim < 0 || a->dim >= TT_MAX(in[0]->ndim, 1)) {
+	if (a->dims.n != in[0]->ndim || (a->edges.n && a->edges.n != a->members + 1) || (a->cuts.n && a->cuts.n != a->members + 1) || a->dim < 0 ||
+	    a->dim >= TT_MAX(in[0]->ndim, 1) || a->to < 0 || a->to >= TT_MAX(in[0]->ndim, 1)) {
 		tt_graph_fail(g, "exchange: %s has %d dims, the attributes speak of %lld", in[0]->name, in[0]->ndim, (long long)a->dims.n);
 		return false;
 	}
-	const tt_dim *cut = &in[0]->dim[a->dim];
-	bool joins = a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD, cuts = a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE;
-	if (in[0]->ndim && cut->role == TT_TOKENS && ((joins && !cut->share[0].parts) || (cuts && cut->share[2].parts))) {
-		tt_graph_fail(g, "exchange: tokens of %s are %s", in[0]->name, joins ? "no share" : "a share of a share already");
-		return false;
-	}
+	bool swap = a->kind == TT_EX_SWAP, shift = a->kind == TT_EX_SHIFT;
+	/* Dims that are whole afterwards, or were before. */
+	int64_t joined = swap || a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD ? a->dim : -1;
+	int64_t parted = swap ? a->to : a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE ? a->dim : -1;
 	out[0].ndim = in[0]->ndim;
 	for (int d = 0; d < in[0]->ndim; d++) {
+		bool joins = d == joined, parts = d == parted, moves = shift && d == a->dim;
+		bool tokens = in[0]->dim[d].role == TT_TOKENS, changes = joins || parts || moves;
+		if (tokens && (((joins || moves) && !in[0]->dim[d].share[0].parts) || (parts && in[0]->dim[d].share[2].parts))) {
+			tt_graph_fail(g, "exchange: tokens of %s are %s", in[0]->name, parts ? "a share of a share already" : "no share");
+			return false;
+		}
 		out[0].dim[d] = in[0]->dim[d];
-		bool tokens = in[0]->dim[d].role == TT_TOKENS, changes = (joins || cuts) && d == a->dim;
 		if (!tokens || changes)
 			out[0].dim[d].n = a->dims.v[d]; /* else chunks of tokens, which follow from this rank's own */
 		if (!tokens || !changes)
@@ -51,11 +61,13 @@ static bool infer_one(tt_graph *g, const tt_attr_exchange *a, const tt_value *co
 		int level = 0;
 		while (level < TT_COUNT(o->share) && o->share[level].parts)
 			level++;
-		if (a->kind == TT_EX_SCATTER || a->kind == TT_EX_SLICE) {
+		if (parts) {
 			o->share[level].part = (int16_t)a->index;
 			o->share[level].parts = (int16_t)a->members;
-		} else if (a->kind == TT_EX_GATHER || a->kind == TT_EX_PAD) {
+		} else if (joins) {
 			memset(&o->share[level - 1], 0, sizeof o->share[0]);
+		} else {
+			o->share[level - 1].part = (int16_t)((o->share[level - 1].part + a->shift) % a->members);
 		}
 	}
 	return true;
@@ -164,14 +176,16 @@ static bool bucket_sample(tt_graph *g, int which)
 }
 
 const tt_op tt_op_exchange = {
-	.name = "exchange", .doc = "a conversion on one rank: gather, scatter or sum over the ranks of mesh axes, or a slice or padding without talk",
+	.name = "exchange", .doc = "a conversion on one rank: gather, scatter, sum, swap or shift over the ranks of mesh axes, or a slice or padding without talk",
 	.cls = TT_CLASS_META, .flags = TT_OP_INPLACE, .nin = 1, .nout = 1, .outs = (const char *const[]){ "exchange" }, .attr_size = sizeof(tt_attr_exchange),
 	.attrs = (const tt_attr[]){ { "kind", TT_ATTR_INT, offsetof(tt_attr_exchange, kind) }, { "axis", TT_ATTR_STR, offsetof(tt_attr_exchange, axis) },
 				    { "name", TT_ATTR_STR, offsetof(tt_attr_exchange, name) },
 				    { "axes", TT_ATTR_INT, offsetof(tt_attr_exchange, axes) }, { "members", TT_ATTR_INT, offsetof(tt_attr_exchange, members) },
 				    { "index", TT_ATTR_INT, offsetof(tt_attr_exchange, index) },
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
-				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) }, TT_ATTRS_END },
+				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) },
+				    { "to", TT_ATTR_INT, offsetof(tt_attr_exchange, to) }, { "cuts", TT_ATTR_INTS, offsetof(tt_attr_exchange, cuts) },
+				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, TT_ATTRS_END },
 	.infer = exchange_infer, .spmd = exchange_spmd, .scratch = exchange_scratch, .sample = exchange_sample,
 };
 

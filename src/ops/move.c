@@ -104,7 +104,7 @@ const tt_op tt_op_concat_tokens = {
 static bool convert_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	const tt_attr_convert *a = attr;
-	if (a->to == TT_S && (a->dim < 0 || a->dim >= in[0]->ndim)) {
+	if (a->to == TT_S && (a->dim < 0 || a->dim >= in[0]->ndim || a->shift < 0)) {
 		tt_graph_fail(g, "convert: %s has no dim %lld", in[0]->name, (long long)a->dim);
 		return false;
 	}
@@ -116,15 +116,17 @@ static bool convertible(tt_axis_type from, tt_axis_type to)
 {
 	switch ((tt_type)from.type) {
 	case TT_R:
-		return to.type == TT_I || to.type == TT_S || to.type == TT_P;
+		return to.type == TT_I || (to.type == TT_S && !to.shift) || to.type == TT_P;
 	case TT_I:
-		return to.type == TT_R || to.type == TT_S || to.type == TT_P;
+		return to.type == TT_R || (to.type == TT_S && !to.shift) || to.type == TT_P;
 	case TT_V:
 		return to.type == TT_R || to.type == TT_I;
-	case TT_S:
-		return to.type == TT_R || to.type == TT_I || to.type == TT_P || (to.type == TT_S && to.dim != from.dim);
+	case TT_S: /* pieces that lie elsewhere are brought home before they become something else */
+		if (to.type == TT_S && to.dim == from.dim)
+			return to.shift != from.shift;
+		return !from.shift && !to.shift && (to.type == TT_R || to.type == TT_I || to.type == TT_P || to.type == TT_S);
 	case TT_P:
-		return to.type == TT_R || to.type == TT_I || to.type == TT_S;
+		return to.type == TT_R || to.type == TT_I || (to.type == TT_S && !to.shift);
 	case TT_M:
 		return to.type == TT_R || to.type == TT_I;
 	}
@@ -149,6 +151,9 @@ static bool convert_spmd(const tt_typing *t)
 		inner += a->to == TT_S && x->dim == a->dim;
 	}
 	tt_axis_type to = { .type = (uint8_t)a->to, .dim = (int8_t)(a->to == TT_S ? a->dim : 0), .order = (int8_t)(a->to == TT_S ? inner : 0) };
+	if (a->shift >= t->axis->size)
+		return tt_typing_reject(t, 0, "and a shift of %lld needs more ranks than %d", (long long)a->shift, t->axis->size);
+	to.shift = (int16_t)a->shift;
 	if (to.type == TT_P && t->in[0]->dtype != TT_ACC && t->in[0]->dtype != TT_I64 && t->in[0]->gdtype == TT_NODTYPE)
 		return tt_typing_reject(t, 0, "needs acc: a sum not yet taken exists only as acc or as integers");
 	if (!convertible(t->tin[0], to))
@@ -157,12 +162,20 @@ static bool convert_spmd(const tt_typing *t)
 	return true;
 }
 
+tt_v tt_shift(tt_graph *g, tt_v x, const char *axis, int d, int shift)
+{
+	if (!x)
+		return 0;
+	tt_attr_convert a = { axis, TT_S, d, shift };
+	return tt_node_add(g, &tt_op_convert, &a, 1, &x, tt_arena_printf(g->arena, "=%s>%s+%d", tt_value_get(g, x)->name, axis, shift));
+}
+
 tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d)
 {
 	if (!x)
 		return 0;
 	static const char *const names[] = { "R", "I", "V", "S", "P", "M" };
-	tt_attr_convert a = { axis, to, d };
+	tt_attr_convert a = { axis, to, d, 0 };
 	char role[320];
 	snprintf(role, sizeof role, "=%s>%s.%s%.0d", tt_value_get(g, x)->name, axis, names[to], to == TT_S ? d : 0);
 	return tt_node_add(g, &tt_op_convert, &a, 1, &x, role);
@@ -182,6 +195,8 @@ static void convert_vjp(tt_vjp *v)
 		return;
 	if (tt_axis_type_eq(want, tt_value_get(g, v->dout[0])->layout.ax[ax]))
 		v->din[0] = v->dout[0];
+	else if (want.type == TT_S && a->to == TT_S && want.dim == a->dim)
+		v->din[0] = tt_shift(g, v->dout[0], a->axis, want.dim, want.shift);
 	else
 		v->din[0] = tt_convert(g, v->dout[0], a->axis, (tt_type)want.type, want.dim);
 }
@@ -199,6 +214,6 @@ const tt_op tt_op_convert = {
 	.cls = TT_CLASS_MOVE, .flags = TT_OP_VIEW | TT_OP_ACC_LINEAR, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "convert" },
 	.attr_size = sizeof(tt_attr_convert),
 	.attrs = (const tt_attr[]){ { "axis", TT_ATTR_STR, offsetof(tt_attr_convert, axis) }, { "to", TT_ATTR_INT, offsetof(tt_attr_convert, to) },
-				    { "dim", TT_ATTR_INT, offsetof(tt_attr_convert, dim) }, TT_ATTRS_END },
+				    { "dim", TT_ATTR_INT, offsetof(tt_attr_convert, dim) }, { "shift", TT_ATTR_INT, offsetof(tt_attr_convert, shift) }, TT_ATTRS_END },
 	.infer = convert_infer, .spmd = convert_spmd, .vjp = convert_vjp, .sample = convert_sample,
 };

@@ -30,6 +30,9 @@ tt_v tt_rope_table(tt_graph *g, tt_v positions, const double *inv_freq, int64_t 
 tt_v tt_rope(tt_graph *g, tt_v x, tt_v table, int64_t head_dim, const char *role);
 typedef struct tt_seqs { tt_v positions, seq_ids, seq_table, lines; } tt_seqs;             /* inputs that place tokens in sequences */
 tt_v tt_attention(tt_graph *g, tt_v q, tt_v k, tt_v v, const tt_seqs *s, const tt_attr_attention *a, const char *role); /* val [t,h'] (+ lse) */
+/* The same round a ring of the k ranks of `axis`, where q, k and v lie in pieces of tokens: keys and values pass from rank to rank, each turn's state is
+ * merged (`exact`: row maxima first, then sums). What attention has as inputs; `name` is the result's. */
+tt_v tt_attention_ring(tt_graph *g, const tt_v in[7], const tt_attr_attention *a, const char *axis, int k, bool exact, const char *name);
 tt_v tt_silu_mul(tt_graph *g, tt_v gate, tt_v up, const char *role);
 tt_v tt_add(tt_graph *g, tt_v a, tt_v b, const char *role);
 tt_v tt_round(tt_graph *g, tt_v acc, tt_dtype to, const char *role);
@@ -42,6 +45,8 @@ tt_v tt_split_tokens(tt_graph *g, tt_v x, int n, const char *role);             
 tt_v tt_concat_tokens(tt_graph *g, int n, const tt_v *parts, const char *role);
 /* A declared change of layout on one mesh axis; its vjp is the dual one. */
 tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int dim);
+/* Pieces of dim `d`, S(d), passed round the axis until rank r has that of rank r + shift: S(d)+shift. */
+tt_v tt_shift(tt_graph *g, tt_v x, const char *axis, int d, int shift);
 
 /* state */
 tt_v tt_cast(tt_graph *g, tt_v x, tt_dtype to, const char *role);
@@ -56,6 +61,8 @@ tt_v tt_fill_const(tt_graph *g, tt_v state, double value);
 
 /* Axes of the mesh, as bits, with whose ranks a node talks; 0: with none. */
 int64_t tt_exchange_axes(const tt_node *n);
+/* Whether its result may lie where its operand does: others still read that. */
+bool tt_exchange_in_place(const tt_node *n);
 /* Whether pieces of a weight in format `f` can be gathered as they lie. */
 bool tt_exchange_packs(const tt_attr_exchange *a, tt_format f, tt_dtype dt);
 

@@ -43,7 +43,7 @@ static bool same_ints(tt_ints a, tt_ints b) { return a.n == b.n && (!a.n || !mem
 static bool same_attr(const tt_attr_exchange *a, const tt_attr_exchange *b)
 {
 	return a->kind == b->kind && a->axes == b->axes && a->dim == b->dim && a->members == b->members && a->index == b->index && a->tree == b->tree &&
-	       same_ints(a->edges, b->edges) && same_ints(a->dims, b->dims);
+	       a->to == b->to && a->shift == b->shift && same_ints(a->edges, b->edges) && same_ints(a->cuts, b->cuts) && same_ints(a->dims, b->dims);
 }
 
 /* ---- adjacent axes ------------------------------------------------------------------------------------------------------------------------- */

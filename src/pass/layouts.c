@@ -7,6 +7,12 @@
 const char *const tt_plan_axes[TT_PLAN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp", "tp_rep" };
 const char *const tt_plan_row_axes[] = { "dp_replicate", "dp_shard", "cp", "tp", "tp_rep", "fsdp", "data", NULL };
 
+const char *tt_cp_method_name(tt_cp_method m)
+{
+	static const char *const names[] = { "gather", "head_swap", "ring" };
+	return names[m];
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------------------------------- */
 
 int tt_plan_rows(const tt_plan *plan)
@@ -34,7 +40,11 @@ static bool on_axis(const char *row, const char *axis)
 
 static bool applies(const tt_layout_row *r, const tt_plan *plan)
 {
-	return !r->when || (r->when[0] == '!' ? !plan->sp : plan->sp);
+	if (!r->when)
+		return true;
+	if (!strcmp(r->when, "sp") || !strcmp(r->when, "!sp"))
+		return plan->sp == (r->when[0] != '!');
+	return !strcmp(r->when, tt_cp_method_name(plan->cp_method));
 }
 
 static bool taken_by(const char *pattern, const tt_taker *by) { return tt_pattern_match(pattern, by->op) || tt_pattern_match(pattern, by->makes); }

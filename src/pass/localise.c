@@ -27,7 +27,7 @@ static void local_dims(const local *p, const tt_value *v, tt_dim *dim)
 				if (!level)
 					dim[d].n = v->dim[d].n;
 				dim[d].n = tt_ceil_div(dim[d].n, x->size); /* their number is the cell's: the largest share is planned */
-				dim[d].share[level].part = (int16_t)p->coord[ax];
+				dim[d].share[level].part = (int16_t)((p->coord[ax] + t.shift) % x->size);
 				dim[d].share[level++].parts = (int16_t)x->size;
 			}
 	}
@@ -58,11 +58,14 @@ static const void *local_attr(const local *p, const tt_node *n)
 }
 
 /* What a conversion is where its bytes change; false: it changes none. */
-static bool kind_of(tt_type from, tt_type to, tt_exchange_kind *out)
+static bool kind_of(tt_axis_type has, tt_axis_type wants, tt_exchange_kind *out)
 {
+	tt_type from = (tt_type)has.type, to = (tt_type)wants.type;
 	bool whole = to == TT_R || to == TT_I;
 	if ((from == TT_S || from == TT_V) && whole)
 		*out = TT_EX_GATHER;
+	else if (from == TT_S && to == TT_S)
+		*out = has.dim == wants.dim ? TT_EX_SHIFT : TT_EX_SWAP;
 	else if (from == TT_P && to == TT_S)
 		*out = TT_EX_SCATTER;
 	else if (from == TT_P && whole)
@@ -80,6 +83,15 @@ static bool kind_of(tt_type from, tt_type to, tt_exchange_kind *out)
 	return true;
 }
 
+/* Edges of the pieces of dim d of v, which axis ax cuts; none of tokens: their number is the cell's. */
+static tt_ints edges_of(const local *p, const tt_value *v, int d, int ax, int members)
+{
+	int64_t *edges = TT_NEWN(p->a, int64_t, members + 1), whole = tt_value_piece(p->from, v, d, p->coord, ax).n;
+	for (int i = 0; i <= members; i++)
+		edges[i] = tt_dim_edge(&v->dim[d], whole, i, members);
+	return v->dim[d].role == TT_TOKENS ? (tt_ints){ 0 } : (tt_ints){ members + 1, edges };
+}
+
 static void conversion(local *p, const tt_node *n)
 {
 	const tt_attr_convert *c = n->attr;
@@ -89,7 +101,7 @@ static void conversion(local *p, const tt_node *n)
 		ax++;
 	tt_axis_type from = x->layout.ax[ax], to = y->layout.ax[ax];
 	tt_exchange_kind kind;
-	if (!kind_of((tt_type)from.type, (tt_type)to.type, &kind)) {
+	if (!kind_of(from, to, &kind)) {
 		p->c.map[n->out[0]] = p->c.map[n->in[0]];
 		return;
 	}
@@ -98,19 +110,20 @@ static void conversion(local *p, const tt_node *n)
 			       .tree = !strncmp(c->axis, "tp", 2) };
 	tt_dim dim[TT_MAX_DIMS];
 	local_dims(p, y, dim);
-	int64_t dims[TT_MAX_DIMS], *edges = TT_NEWN(p->a, int64_t, members + 1);
+	int64_t dims[TT_MAX_DIMS];
 	for (int d = 0; d < y->ndim; d++)
 		dims[d] = dim[d].n;
 	e.dims = (tt_ints){ y->ndim, dims };
 	if (from.type == TT_S || to.type == TT_S) {
-		const tt_value *cut = from.type == TT_S ? x : y;
 		e.dim = from.type == TT_S ? from.dim : to.dim;
-		int64_t whole = tt_value_piece(p->from, cut, (int)e.dim, p->coord, ax).n;
-		for (int i = 0; i <= members; i++)
-			edges[i] = tt_dim_edge(&cut->dim[e.dim], whole, i, members);
-		if (cut->dim[e.dim].role != TT_TOKENS)
-			e.edges = (tt_ints){ members + 1, edges };
+		e.edges = edges_of(p, from.type == TT_S ? x : y, (int)e.dim, ax, members);
 	}
+	if (kind == TT_EX_SWAP) {
+		e.to = to.dim;
+		e.cuts = edges_of(p, y, to.dim, ax, members);
+	}
+	if (kind == TT_EX_SHIFT)
+		e.shift = (to.shift - from.shift + members) % members;
 	tt_graph *g = p->c.to;
 	g->seg = n->seg;
 	g->group = n->group;

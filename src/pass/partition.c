@@ -73,6 +73,17 @@ static tt_v converted(part *p, tt_v v, tt_place place_, const char *name, const 
 	return v;
 }
 
+/* Attention round a ring: the one node that is not copied. */
+static void ring(part *p, const tt_node *n, const tt_axis *cp)
+{
+	tt_v in[7];
+	for (int k = 0; k < n->nin; k++)
+		in[k] = p->c.map[n->in[k]];
+	tt_v o = tt_attention_ring(p->g, in, n->attr, cp->name, cp->size, p->plan->exact, p->c.from->values[n->out[0]].name);
+	p->c.map[n->out[0]] = o;
+	p->c.map[n->out[1]] = tt_out(o, 1);
+}
+
 static void node(part *p, const tt_node *n)
 {
 	tt_v saved[80];
@@ -88,7 +99,10 @@ static void node(part *p, const tt_node *n)
 		if (n->in[k] && saved[k] && uses)
 			p->c.map[n->in[k]] = converted(p, saved[k], TT_PLACE_USE, from->values[n->in[k]].name, &by);
 	}
-	if (p->g->status == TT_OK)
+	const tt_axis *cp = &p->plan->mesh.ax[TT_PLAN_CP];
+	if (p->g->status == TT_OK && n->op == &tt_op_attention && p->plan->cp_method == TT_CP_RING && cp->size > 1)
+		ring(p, n, cp);
+	else if (p->g->status == TT_OK)
 		tt_copy_node(&p->c, n);
 	for (int k = n->nin - 1; k >= 0; k--)
 		if (n->in[k])

@@ -25,12 +25,17 @@ typedef struct tt_layout_row {
 	const char *value, *by, *axis;
 	tt_type type;
 	int dim;          /* of S */
-	const char *when; /* "sp", "!sp": with or without sequence parallel; NULL: always */
+	const char *when; /* "sp", "!sp": with or without sequence parallel; "gather", "head_swap", "ring": that context parallel method; NULL: always */
 } tt_layout_row;
 
 /* Tensor parallel ranks that are more than kv heads share them: tp then has a rank for each kv head, tp_rep those that share one. */
 enum { TT_PLAN_DP_REPLICATE, TT_PLAN_DP_SHARD, TT_PLAN_CP, TT_PLAN_TP, TT_PLAN_TP_REP, TT_PLAN_AXES };
 extern const char *const tt_plan_axes[TT_PLAN_AXES]; /* their names */
+
+/* How queries meet the keys and values of other ranks under context parallelism: each rank gathers them all; tokens are swapped for heads around
+ * attention; or they pass round the axis. */
+typedef enum tt_cp_method { TT_CP_GATHER, TT_CP_HEAD_SWAP, TT_CP_RING } tt_cp_method;
+const char *tt_cp_method_name(tt_cp_method m); /* the word of `when` and of the config */
 
 /* Rows that a config adds: they stand before the model's. */
 typedef struct tt_layouts {
@@ -42,6 +47,8 @@ typedef struct tt_layouts {
 typedef struct tt_plan {
 	tt_mesh mesh; /* TT_PLAN_AXES, outermost first */
 	bool sp;
+	tt_cp_method cp_method;
+	bool exact; /* numerics: a ring takes two turns */
 	tt_layouts own;
 	const tt_layout_row *rows; /* the model's; ends with a NULL value */
 } tt_plan;

@@ -12,6 +12,8 @@ static const char *kind_name(int64_t kind)
 	case TT_EX_SLICE: return "slice";
 	case TT_EX_PAD: return "pad";
 	case TT_EX_ONCE: return "once";
+	case TT_EX_SWAP: return "all-to-all";
+	case TT_EX_SHIFT: return "shift";
 	}
 	return "?";
 }

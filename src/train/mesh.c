@@ -62,6 +62,26 @@ const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t conte
 	return NULL;
 }
 
+typedef struct swap_ctx { int64_t kv, tp; } swap_ctx;
+static bool swaps_heads(const void *ctx, int64_t k)
+{
+	const swap_ctx *c = ctx;
+	return c->kv % (k * c->tp) == 0;
+}
+
+const char *tt_run_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const tt_run_mesh *mesh)
+{
+	const char *illegal = tt_mesh_illegal(a, m, context, mesh->size);
+	swap_ctx c = { m->num_key_value_heads, TT_MAX(mesh->size[TT_TP], 1) };
+	int64_t cp = mesh->size[TT_CP];
+	if (illegal || cp <= 1 || mesh->cp_method != TT_CP_HEAD_SWAP || swaps_heads(&c, cp))
+		return illegal;
+	return tt_arena_printf(a, "parallelism.context_parallel_method = \"head_swap\" deals %lld heads with %lld kv heads (model.num_attention_heads, model.num_key_value_heads) to "
+				  "context_parallel_degree %lld x tensor_parallel_degree %lld = %lld ranks, which do not divide the kv heads: context_parallel_degree %s; "
+				  "\"gather\" and \"ring\" have no such limit", (long long)m->num_attention_heads, (long long)c.kv, (long long)cp, (long long)c.tp, (long long)(cp * c.tp),
+			       nearest_degrees(a, cp, TT_MAX(c.kv / c.tp, (int64_t)1), swaps_heads, &c));
+}
+
 /* The degrees make as many ranks as there are. */
 static tt_status degrees(tt_arena *a, const tt_config *cfg, int *size)
 {
@@ -108,7 +128,8 @@ void tt_run_plan(const tt_run_options *o, tt_plan *out)
 	int tp = size[TT_TP];
 	size[TT_PLAN_TP] = TT_MIN(tp, (int)o->model.num_key_value_heads);
 	size[TT_PLAN_TP_REP] = tp / size[TT_PLAN_TP];
-	*out = (tt_plan){ .mesh.naxes = TT_PLAN_AXES, .sp = o->mesh.sp, .own = o->layouts, .rows = tt_llama_layouts };
+	*out = (tt_plan){ .mesh.naxes = TT_PLAN_AXES, .sp = o->mesh.sp, .cp_method = o->mesh.cp_method, .exact = o->exec.numerics == TT_EXACT, .own = o->layouts,
+			  .rows = tt_llama_layouts };
 	for (int i = 0; i < TT_PLAN_AXES; i++)
 		out->mesh.ax[i] = (tt_axis){ tt_plan_axes[i], size[i], i == TT_PLAN_DP_REPLICATE || i == TT_PLAN_DP_SHARD };
 }
@@ -165,13 +186,17 @@ tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *o)
 {
 	int size[TT_RUN_AXES];
 	TT_TRY(degrees(a, cfg, size));
-	const char *why = tt_mesh_illegal(a, &o->model, cfg->training.context_length, size);
+	static const tt_cp_method methods[] = { [TT_CFG_CP_GATHER] = TT_CP_GATHER, [TT_CFG_CP_HEAD_SWAP] = TT_CP_HEAD_SWAP, [TT_CFG_CP_RING] = TT_CP_RING };
+	static const tt_balance balances[] = { [TT_CFG_CP_HEADTAIL] = TT_BALANCE_HEADTAIL, [TT_CFG_CP_COST] = TT_BALANCE_COST, [TT_CFG_CP_NONE] = TT_BALANCE_NONE };
+	tt_run_mesh mesh = { .sp = cfg->parallelism.enable_sequence_parallel && size[TT_TP] > 1, .cp_method = methods[cfg->parallelism.context_parallel_method],
+			     .cp_balance = balances[cfg->parallelism.context_parallel_load_balancer] };
+	memcpy(mesh.size, size, sizeof mesh.size);
+	const char *why = tt_run_mesh_illegal(a, &o->model, cfg->training.context_length, &mesh);
 	if (why) {
 		const char *key = !strncmp(why, "parallelism.context", 19) ? "parallelism.context_parallel_degree" : "parallelism.tensor_parallel_degree";
 		TT_FAIL(TT_ERR_USAGE, "%s%s", tt_config_at(a, cfg, key, NULL), why);
 	}
-	o->mesh = (tt_run_mesh){ .sp = cfg->parallelism.enable_sequence_parallel && size[TT_TP] > 1 };
-	memcpy(o->mesh.size, size, sizeof o->mesh.size);
+	o->mesh = mesh;
 	if (!cfg->training.tokens_per_microbatch) { /* a rank's whole share */
 		int64_t rows = cfg->training.tokens_per_step / cfg->training.context_length;
 		o->tokens_per_microbatch = tt_ceil_div(rows, (int64_t)size[TT_DP_REPLICATE] * size[TT_DP_SHARD]) * cfg->training.context_length;

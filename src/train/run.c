@@ -120,9 +120,10 @@ static void log_start(tt_run *r)
 		       tt_scale_bytes(again->none).s, 100 * again->again / again->forward);
 	const tt_run_mesh *m = &o->mesh;
 	if (m->comm)
-		tt_log(TT_LOG_INFO, "mesh: %d ranks, %s: dp_replicate %d, dp_shard %d, cp %d, tp %d%s", tt_comm_size(m->comm),
+		tt_log(TT_LOG_INFO, "mesh: %d ranks, %s: dp_replicate %d, dp_shard %d, cp %d%s, tp %d%s", tt_comm_size(m->comm),
 		       tt_comm_sees_memory(m->comm) ? "threads of this process" : "processes of an MPI job", m->size[TT_DP_REPLICATE],
-		       m->size[TT_DP_SHARD], m->size[TT_CP], m->size[TT_TP], m->sp ? " with sequence parallel" : "");
+		       m->size[TT_DP_SHARD], m->size[TT_CP],
+		       m->size[TT_CP] > 1 ? tt_arena_printf(r->arena, " (%s, %s)", tt_cp_method_name(m->cp_method), tt_balance_name(m->cp_balance)) : "", m->size[TT_TP], m->sp ? " with sequence parallel" : "");
 	tt_log(TT_LOG_INFO, "memory planned: %s%s", tt_scale_bytes(r->planned).s, m->comm ? ", on rank 0" : "");
 	tt_log(TT_LOG_INFO, "start-up: %s", trace);
 	tt_metrics_scalar parts[] = { { "parse", r->io.parse_seconds }, { "data", s->data }, { "build", s->build }, { "compile", s->compile },

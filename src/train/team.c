@@ -89,7 +89,7 @@ typedef struct runs {
 
 static runs runs_of(tt_trainer *t, int rank, const char *name, int ndim, int64_t at, int64_t n)
 {
-	tt_piece row = tt_trainer_piece_of(t, rank, name, 0), col = ndim > 1 ? tt_trainer_piece_of(t, rank, name, 1) : (tt_piece){ 0, 1, 1 };
+	tt_piece row = tt_trainer_piece_of(t, rank, name, 0), col = ndim > 1 ? tt_trainer_piece_of(t, rank, name, 1) : (tt_piece){ .n = 1, .whole = 1 };
 	runs r = { .at = at, .n = n, .width = col.n, .whole = col.whole, .lines = row.n, .first = row.start * col.whole + col.start };
 	if (col.n == col.whole) { /* whole lines are one run */
 		r.width = r.whole = row.n * col.n;

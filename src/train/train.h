@@ -42,6 +42,8 @@ enum { TT_DP_REPLICATE, TT_DP_SHARD, TT_CP, TT_TP, TT_RUN_AXES };
 typedef struct tt_run_mesh {
 	int size[TT_RUN_AXES];
 	bool sp;          /* sequence parallel beside tensor parallel */
+	tt_cp_method cp_method;
+	tt_balance cp_balance;
 	tt_comm *comm;    /* this rank's; borrowed */
 	double timeout_s; /* of exchanges after the start; 0: for ever */
 	int64_t delay_us; /* for whoever makes the ranks (comm.delay_us) */
@@ -55,6 +57,8 @@ void tt_run_plan(const struct tt_run_options *o, tt_plan *out);
 tt_status tt_run_layouts_print(tt_arena *a, const struct tt_run_options *o, tt_buf *b) TT_CHECKED;
 /* Why the mesh cannot run this model: both numbers and the nearest degrees that can; NULL: it is legal. In `a`. */
 const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const int *size);
+/* The same of sizes and context parallel method together. */
+const char *tt_run_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t context, const tt_run_mesh *mesh);
 
 /* Traces of steps: of each `freq` the last `active`. Written as FOLDER/iteration_STEP/rankR_trace.json. */
 typedef struct tt_run_trace {

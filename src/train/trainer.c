@@ -36,8 +36,9 @@ struct tt_trainer {
 	tt_slot *nll;          /* [loss_chunks] token losses of B */
 	float *nll_values;     /* [t_max] */
 	double *nll_doubles;
-	tt_share *share;       /* of the batch, under context parallelism; else NULL */
-	int32_t *order;        /* [tokens of a batch] who holds which */
+	tt_share *share;       /* of the batch, under context parallelism; else NULL: who holds which is order [tokens of a batch] */
+	tt_dealer *dealer;
+	int32_t *order;
 	int64_t cell_first;    /* first token in the step of the cell at hand */
 	double *rows;          /* [2, rows of a step] token losses and valid tokens of each row, of this rank */
 	double *all_rows;      /* [ranks that share the step, 2, rows of a step] */
@@ -50,8 +51,7 @@ struct tt_trainer {
 };
 
 static bool leads(const tt_trainer *t) { return t->o.mesh.led && tt_comm_rank(t->o.mesh.comm) == 0; }
-/* Ranks say the same: one of them is enough. */
-static bool speaks(const tt_trainer *t) { return !t->o.mesh.comm || tt_comm_rank(t->o.mesh.comm) == 0; }
+static bool speaks(const tt_trainer *t) { return !t->o.mesh.comm || tt_comm_rank(t->o.mesh.comm) == 0; } /* ranks say the same: one is enough */
 
 tt_exec *tt_trainer_exec(tt_trainer *t) { return t->exec; }
 tt_data *tt_trainer_data(tt_trainer *t) { return t->data; }
@@ -169,7 +169,7 @@ static tt_status open_mesh(tt_trainer *t)
 		ranks *= m->size[i];
 	}
 	TT_ASSERT(!m->comm || ranks == tt_comm_size(m->comm), "a mesh of %d ranks, and %d of them", ranks, tt_comm_size(m->comm));
-	const char *illegal = tt_mesh_illegal(t->arena, &t->o.model, t->o.data.context_length, m->size);
+	const char *illegal = tt_run_mesh_illegal(t->arena, &t->o.model, t->o.data.context_length, m);
 	if (illegal)
 		TT_FAIL(TT_ERR_USAGE, "%s", illegal);
 	tt_run_plan(&t->o, plan);
@@ -468,6 +468,7 @@ static tt_status setup(tt_trainer *t)
 	if (t->o.mesh.size[TT_CP] > 1) {
 		int64_t most = TT_MAX(o->tokens_per_microbatch, t->o.eval_tokens);
 		t->share = tt_share_new(t->arena, most);
+		t->dealer = tt_dealer_new(t->arena, most, t->o.mesh.size[TT_CP]);
 		t->order = TT_NEWN(t->arena, int32_t, most);
 	}
 	t->nll_doubles = TT_NEWN(t->arena, double, o->tokens_per_microbatch);
@@ -579,27 +580,27 @@ static tt_status read_real(tt_trainer *t, const char *name, double *out)
 	return TT_OK;
 }
 
-/* What this rank's programs read of a batch: all of it, or under context parallelism its share of the tokens. */
+/* What this rank's programs read: all of it, or under context parallelism its share; where heads are swapped attention wants the place of all tokens. */
 static tt_status write_batch(tt_trainer *t, const tt_batch *b)
 {
-	int64_t T = b->T;
+	int64_t T = b->T, placed = b->T;
 	const int32_t *ids = b->ids, *labels = b->labels, *positions = b->positions, *seq_ids = b->seq_ids, *lines = b->lines;
-	tt_share *s = t->share;
-	if (s) {
-		int parts = t->o.mesh.size[TT_CP];
-		tt_batch_order(b, t->o.data.context_length, parts, true, t->order);
-		tt_share_fill(b, t->order, t->coord[TT_CP], parts, s);
+	if (t->share) {
+		tt_share *s = t->share;
+		tt_batch_order(b, t->o.data.context_length, t->o.model.sliding_window, t->o.mesh.cp_balance, t->dealer, t->order);
+		tt_share_fill(b, t->order, t->coord[TT_CP], t->o.mesh.size[TT_CP], s);
+		int64_t first = t->o.mesh.cp_method == TT_CP_HEAD_SWAP ? 0 : s->first; /* of the tokens that are placed */
 		T = s->T;
-		ids = s->ids;
-		labels = s->labels;
-		positions = s->positions;
-		seq_ids = s->seq_ids;
+		placed = t->o.mesh.cp_method == TT_CP_HEAD_SWAP ? b->T : T;
+		ids = s->ids + s->first;
+		labels = s->labels + s->first;
+		positions = s->positions + first, seq_ids = s->seq_ids + first;
 		lines = s->lines;
 	}
 	TT_TRY(tt_exec_write(t->exec, "ids", 0, ids, T));
 	TT_TRY(tt_exec_write(t->exec, "labels", 0, labels, T));
-	TT_TRY(tt_exec_write(t->exec, "positions", 0, positions, T));
-	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, seq_ids, T));
+	TT_TRY(tt_exec_write(t->exec, "positions", 0, positions, placed));
+	TT_TRY(tt_exec_write(t->exec, "seq_ids", 0, seq_ids, placed));
 	TT_TRY(tt_exec_write(t->exec, "seq_table", 0, b->seq_table, b->nsequences + 1));
 	return tt_exec_write(t->exec, "lines", 0, lines, b->T);
 }
@@ -625,7 +626,7 @@ static tt_status read_acc(tt_trainer *t, const char *name, double *out)
 /* Adds the token losses of the microbatch just run to those of their rows, in order of tokens, in double. `first`: its first row. */
 static tt_status add_rows(tt_trainer *t, const tt_batch *b, int64_t first)
 {
-	int64_t context = t->o.data.context_length, parts = t->share ? t->o.mesh.size[TT_CP] : 1, at0 = t->share ? tt_deal(b->T, t->coord[TT_CP], parts) : 0;
+	int64_t context = t->o.data.context_length, at0 = t->share ? t->share->first : 0;
 	int64_t T = t->share ? t->share->T : b->T;
 	double *loss = t->rows, *valid = loss + t->step_rows->nrows;
 	for (int i = 0; i < t->o.loss_chunks; i++) {

@@ -273,6 +273,8 @@ static const char *first_difference(tt_arena *a, const char *x, const char *y)
 /* The mesh's graph without its conversions must be the graph of one rank, text for text (DESIGN 1: plans add conversions and nothing else). */
 static tt_status check_erased(proof *p, const tt_trainer *mesh, const tt_run_options *o)
 {
+	if (o->mesh.cp_method == TT_CP_RING && o->mesh.size[TT_CP] > 1)
+		return TT_OK; /* attention round a ring is another graph */
 	tt_run_options one = *o;
 	one.mesh = (tt_run_mesh){ 0 };
 	one.tamper = NULL;
@@ -422,6 +424,8 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	tt_run_options o = p->o;
 	memcpy(o.mesh.size, p->mesh->size, sizeof o.mesh.size);
 	o.mesh.sp = p->mesh->sp;
+	o.mesh.cp_method = p->mesh->cp_method;
+	o.mesh.cp_balance = p->mesh->cp_balance;
 	if (p->mesh->recompute)
 		o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
 	o.gathered = p->mesh->gathered;
@@ -600,9 +604,13 @@ static tt_status search(proof *p, int ranks)
 static tt_status verify_mesh(proof *p)
 {
 	tt_verify_mesh *m = p->mesh;
-	m->illegal = tt_mesh_illegal(p->a, &p->o.model, p->o.data.context_length, m->size);
+	tt_run_mesh mesh = { .sp = m->sp, .cp_method = m->cp_method, .cp_balance = m->cp_balance };
+	memcpy(mesh.size, m->size, sizeof mesh.size);
+	m->illegal = tt_run_mesh_illegal(p->a, &p->o.model, p->o.data.context_length, &mesh);
 	if (!m->illegal && p->v->fast && (m->size[TT_TP] & (m->size[TT_TP] - 1) || m->size[TT_TP] > 8))
 		m->illegal = tt_arena_printf(p->a, "fast numerics promise the same forward for tp 1, 2, 4 and 8, not for %d (debug.numerics = \"exact\" does)", m->size[TT_TP]);
+	if (!m->illegal && p->v->fast && m->size[TT_CP] > 1 && m->cp_method == TT_CP_RING)
+		m->illegal = "fast numerics promise no bits of attention round a ring (debug.numerics = \"exact\" does)";
 	if (m->illegal)
 		return TT_OK;
 	int ranks = 1;
@@ -650,13 +658,18 @@ const char *tt_verify_mesh_name(tt_arena *a, const tt_verify_mesh *m)
 			tt_buf_printf(&b, "%s%s %d", b.n ? ", " : "", short_names[i], m->size[i]);
 	if (m->sp)
 		tt_buf_str(&b, ", sp");
+	if (m->size[TT_CP] > 1 && m->cp_method != TT_CP_GATHER)
+		tt_buf_printf(&b, ", %s", tt_cp_method_name(m->cp_method));
+	if (m->size[TT_CP] > 1 && m->cp_balance != TT_BALANCE_HEADTAIL)
+		tt_buf_printf(&b, ", %s", tt_balance_name(m->cp_balance));
 	const char *s = tt_arena_strdup(a, b.n ? b.s : "one rank");
 	tt_buf_fini(&b);
 	return s;
 }
 
-/* Every way to write `ranks` as a product of the axes; sequence parallel with and without where there is tensor parallel. */
-static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_result *r)
+/* Every way to write `ranks` as a product of the axes; sequence parallel with and without where there is tensor parallel; context parallel by every
+ * method, where that is asked for, with one balancer or another. */
+static void list_meshes(tt_arena *a, const tt_verify_options *v, const tt_run_mesh *like, tt_verify_result *r)
 {
 	int64_t cap = 0;
 	for (int n = 2; n <= v->ranks; n++)
@@ -667,9 +680,17 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, tt_verify_resul
 					if (dr * ds * cp * tp != n)
 						continue;
 					for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++) {
-						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .rows = 1 + r->n % 3, .recompute = r->n % 2,
-								     .gathered = (tt_gathered)(r->n / 2 % 3), .in_turn = r->n % 5 > 2 };
-						TT_PUSH(a, r->meshes, r->n, cap, m);
+						tt_verify_mesh m = { .size = { dr, ds, cp, tp }, .sp = sp, .cp_method = like->cp_method, .cp_balance = like->cp_balance };
+						bool all = v->methods && cp > 1;
+						for (int method = all ? TT_CP_GATHER : (int)like->cp_method; method <= (all ? TT_CP_RING : (int)like->cp_method); method++) {
+							m.cp_method = (tt_cp_method)method;
+							m.cp_balance = all ? (tt_balance)(r->n / 2 % 3) : like->cp_balance;
+							m.rows = 1 + r->n % 3;
+							m.recompute = r->n % 2;
+							m.gathered = (tt_gathered)(r->n / 2 % 3);
+							m.in_turn = r->n % 5 > 2;
+							TT_PUSH(a, r->meshes, r->n, cap, m);
+						}
 					}
 				}
 }
@@ -686,7 +707,7 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		memcpy(r.meshes, v->list, (size_t)v->nlist * sizeof *r.meshes);
 		r.n = v->nlist;
 	} else {
-		list_meshes(p->a, v, &r);
+		list_meshes(p->a, v, &o->mesh, &r);
 	}
 	int64_t rows = p->o.data.tokens_per_step / p->o.data.context_length;
 	for (int64_t i = 0; i < r.n; i++) {

@@ -14,7 +14,8 @@ typedef struct tt_verify_options {
 	int steps;
 	bool full;    /* the model and data as they are */
 	bool fast;    /* in `fast`, what that promises: each token's forward has the same bits for tp 1, 2, 4, 8 and any dp and cp. No backward, no resume */
-	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, rows and recompute of them; NULL: every legal one */
+	bool methods; /* every method of context parallelism, each with one of the balancers; else that of the options alone */
+	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, method, balancer, rows and recompute of them; NULL: every legal one */
 	int64_t nlist;
 	tt_comm *comm; /* this rank's of a world of processes, at least `ranks` of them: all call tt_verify, and all have the result. NULL: ranks as threads */
 	/* For tests of the test: changes a rank's options before its trainer is made. NULL: nothing. */
@@ -25,6 +26,8 @@ typedef struct tt_verify_options {
 typedef struct tt_verify_mesh {
 	int size[TT_RUN_AXES];
 	bool sp;
+	tt_cp_method cp_method;
+	tt_balance cp_balance;
 	int64_t rows;        /* of a microbatch; 0: as the config has it, or with the shrunk model one by one */
 	bool recompute;      /* all of it, where the one rank keeps everything */
 	tt_gathered gathered; /* parameters that B gathers again */
