@@ -657,7 +657,8 @@ static tt_status ring_op(ring_call *r, const tt_op *op, int part, int nin, op_te
 /* One turn and merged states, or two turns and sums; then joined. The shards come in any order. */
 static tt_status ring_forward(ring_call *r, bool two, int first, op_tensor **result)
 {
-	op_tensor *const *x = r->x->fwd.in, *out[3];
+	op_tensor *const *x = r->x->fwd.in;
+	op_tensor *out[3];
 	for (int turn = 0; two && turn < r->k; turn++) {
 		int part = (first + turn) % r->k;
 		op_tensor *in[] = {x[0], share_of(r->a, x[1], part, r->k), x[3], x[4], x[5], x[6], r->m};

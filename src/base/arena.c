@@ -64,6 +64,7 @@ tt_arena *tt_arena_create(const char *name)
 	return a;
 }
 
+#ifndef ARENA_ASAN
 /* Large blocks are mappings of huge pages where the system has them: graphs of a thousand layers are hundreds of MiB, each small page of which
  * costs a fault. */
 static block *block_map(size_t size)
@@ -83,6 +84,7 @@ static block *block_map(size_t size)
 	b->size = n - sizeof *b;
 	return b;
 }
+#endif
 
 static block *block_new(size_t size)
 {

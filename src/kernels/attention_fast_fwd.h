@@ -166,16 +166,11 @@ static AF_NAME(unit) AF_NAME(unit_at)(const af_fwd_job *job, int64_t index)
 {
 	const af_call *a = &job->a;
 	const int64_t unit = job->units - 1 - index, part = unit % job->parts, chunk = unit / job->parts / a->G;
-	AF_NAME(unit) u;
-	u.a = a;
-	u.g = unit / job->parts % a->G;
+	AF_NAME(unit) u = {.a = a, .g = unit / job->parts % a->G, .heads = TT_MIN(AF_HEADS, a->group - part * AF_HEADS), .t0 = a->ints[chunk]};
 	u.h0 = u.g * a->group + part * AF_HEADS;
-	u.heads = TT_MIN(AF_HEADS, a->group - part * AF_HEADS);
-	u.t0 = a->ints[chunk];
 	u.n = a->ints[chunk + 1] - u.t0;
 	u.R = tt_round_up(u.n, AF_TILE);
 	u.seq = a->seq_ids[u.t0];
-	u.end = 0;
 	return u;
 }
 

@@ -67,7 +67,7 @@ CHAIN_INLINE void CHAIN_NAME(first)(const tt_chain *g, char *w, const char *x, i
 			_mm256_storeu_ps((float *)(void *)(w + 64 * j), _mm512_castps512_ps256(a[j]));
 			_mm256_storeu_ps((float *)(void *)(w + 64 * j + 32), _mm512_extractf32x8_ps(a[j], 1));
 		}
-		CHAIN_NAME(word)(LINES, false, a, x, NULL, 0, c);
+		CHAIN_NAME(word)(LINES, false, a, x, x, 0, c);
 	}
 }
 

@@ -197,7 +197,7 @@ bool tt_attention_typing(const tt_typing *t, int nkv, int tables, bool backward)
 	tt_axis_type q = t->tin[0];
 	bool shared = shares_kv_head(t, nkv);
 	for (int i = 0; i < t->nin; i++)
-		if (t->in[i] && (i < tables || i >= tables + 4) && (t->tin[i].type == TT_P || t->tin[i].type == TT_M))
+		if ((i < tables || i >= tables + 4) && t->in[i] && (t->tin[i].type == TT_P || t->tin[i].type == TT_M))
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
 	int64_t kv_heads = t->in[1]->dim[1].n / a->head_dim;
 	if (t->tin[1].type == TT_S && t->tin[1].dim == 1 && kv_cuts(t) > kv_heads)

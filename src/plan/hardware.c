@@ -35,10 +35,11 @@ tt_status tt_hardware_find(const char *name, tt_hardware *out)
 
 tt_status tt_hardware_this(const tt_peak_source *s, tt_isa isa, int64_t ranks, tt_hardware *out)
 {
-	tt_peak_source own;
-	if (!s)
+	tt_peak_source own = { 0 };
+	if (!s) {
 		tt_peak_source_init(&own);
-	s = s ? s : &own;
+		s = &own;
+	}
 	tt_peaks p;
 	int threads = tt_machine_threads();
 	(void)tt_peak_load(s, threads, &p);
