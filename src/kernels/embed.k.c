@@ -187,12 +187,15 @@ static void embedding_acc_exact_part(const tt_call *c, int64_t at, int64_t end)
 	const by_id by = by_id_of(c);
 	int64_t lines = arg_lines(&c->out[0]);
 	real buf[PIECE];
-	uint64_t sums[EXACT_LIMBS * PIECE];
+	uint64_t sums[EXACT_LIMBS][PIECE];
+	exact_line term;
+	for (int j = 0; j < EXACT_LIMBS; j++)
+		term.k[j] = sums[j];
 	real_bits max = 0;
 	for (int64_t v = 0; v < lines; v++)
 		for (int64_t x = at, n; x < end; x += n) {
 			n = TT_MIN((int64_t)PIECE, end - x);
-			exact_line out = exact_line_at(&c->out[0], v, x), term = {{sums, sums + PIECE, sums + 2 * PIECE}};
+			exact_line out = exact_line_at(&c->out[0], v, x);
 			exact_line to = by.store ? out : term;
 			exact_line_clear(to, n);
 			for (int64_t k = by.begin[v]; k < by.begin[v + 1]; k++) {
