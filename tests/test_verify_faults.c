@@ -48,7 +48,7 @@ static void row_kv(scene *s) { row(s, TT_PLACE_USE, "*.self_attn.k|", "tp_rep", 
 static void row_norm(scene *s) { row(s, TT_PLACE_STORE, "*norm.weight", "tp", "sp")->type = TT_I; }
 static void row_round(scene *s) { row(s, TT_PLACE_MAKE, "*.o_proj.acc", "tp", "!sp")->value = "embedding|*.o_proj.y|*.down_proj.acc"; }
 static void row_bias(scene *s) { row(s, TT_PLACE_USE, "*.o_proj.bias", "tp", NULL)->value = "nothing"; }
-static void row_keys(scene *s) { row(s, TT_PLACE_MAKE, "*.self_attn.k|", "cp", NULL)->value = "nothing"; }
+static void row_keys(scene *s) { row(s, TT_PLACE_MAKE, "*.self_attn.k|", "cp", "gather")->value = "nothing"; }
 static void row_max(scene *s) { row(s, TT_PLACE_MAKE, "loss.*.max|", "tp", NULL)->value = "loss.*.sum_exp|loss.*.target"; }
 static void row_column(scene *s) { row(s, TT_PLACE_MAKE, "*norm.y", "tp", NULL)->value = "nothing"; }
 
