@@ -235,7 +235,7 @@ static void demo(tt_test *t)
 	TT_CHECK_OK(t, tt_file_write(path, toml, strlen(toml)));
 	tt_buf b = { 0 };
 	int code = shell(t, tt_arena_printf(t->arena, "build/titan demo %s", path), &b);
-	static const char *const says[] = { "the same training goes on from step 8 on 8 ranks", "mesh: 8 ranks, threads of this process: dp_replicate 1, dp_shard 2, cp 2, tp 2",
+	static const char *const says[] = { "the same training goes on from step 8 on 8 ranks", "mesh: 8 ranks, threads of this process: dp_replicate 1, dp_shard 2, cp 2 (gather, headtail), tp 2",
 					    "\n     9 ", "\n    12 ", "the largest difference is ", "meshes proven", " 0 differ;" };
 	TT_CHECK_MSG(t, code == 0, "exit code %d: %s", code, b.s);
 	for (int i = 0; i < TT_COUNT(says); i++)
