@@ -361,12 +361,20 @@ static int by_seconds(const void *a, const void *b)
 
 /* ---- command line ------------------------------------------------------------------------------------------------- */
 
+/* In one of the filters, if there are any, and in none that is behind a "-". */
 static bool filtered(const char *name, char **filters, int n)
 {
-	for (int i = 0; i < n; i++)
-		if (tt_glob_match(filters[i], name) || strstr(name, filters[i]))
-			return true;
-	return n == 0;
+	bool in = false, any = false;
+	for (int i = 0; i < n; i++) {
+		bool out = filters[i][0] == '-';
+		const char *f = filters[i] + out;
+		bool hit = tt_glob_match(f, name) || strstr(name, f);
+		if (out && hit)
+			return false;
+		any |= !out;
+		in |= !out && hit;
+	}
+	return in || !any;
 }
 
 static bool cpu_has(const char *isa)
@@ -388,7 +396,7 @@ static int usage(const char *text, const char *arg)
 	fprintf(stderr,
 		"titan-test: %s: %s\n"
 		"usage: titan-test [--list] [--tier=quick|ci|proof] [--isa=ref|avx2|avx512] [--seed=N] [--jobs=N] [--no-fork]\n"
-		"                  [FILTER...]   a filter is a glob, or a part, of suite.case\n",
+		"                  [FILTER...]   a filter is a glob, or a part, of suite.case; behind a -, what to leave out\n",
 		arg, text);
 	return 2;
 }
@@ -429,7 +437,7 @@ int main(int argc, char **argv)
 			o.fork = false;
 		} else if (strcmp(argv[i], "--list") == 0) {
 			o.list = true;
-		} else if (argv[i][0] == '-') {
+		} else if (!strncmp(argv[i], "--", 2) || !strcmp(argv[i], "-")) {
 			return usage("unknown option", argv[i]);
 		} else {
 			filters[filters_n++] = argv[i];

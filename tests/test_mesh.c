@@ -332,7 +332,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "small_models", small_models, TT_TIER_QUICK },
-	{ "eight", eight, TT_TIER_CI },
+	{ "eight", eight, TT_TIER_PROOF },
 	{ "sixty_four", sixty_four, TT_TIER_CI },
 	{ 0 },
 };

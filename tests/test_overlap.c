@@ -213,6 +213,6 @@ const tt_case tt_suite_overlap[] = {
 	{ "eight", eight, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "order", order, TT_TIER_QUICK },
-	{ "every", every, TT_TIER_CI },
+	{ "every", every, TT_TIER_PROOF },
 	{ 0 },
 };
