@@ -495,6 +495,18 @@ static tt_status head_there(tt_comm_group *g, tt_exchange *x, int i)
 	return TT_OK;
 }
 
+static tt_status look_at(tt_comm_group *g, const tt_exchange *x, tt_mpi_request *r, bool *open, bool *moved)
+{
+	if (!r->word[1])
+		return TT_OK;
+	int e = world_of(g)->api->test(r);
+	if (e)
+		return mpi_error(g, x, e);
+	*moved |= !r->word[1];
+	*open |= r->word[1] != 0;
+	return TT_OK;
+}
+
 /* One look at what is under way. *open: some of it still is; *moved: some of it is not any more. */
 static tt_status take(tt_comm_group *g, tt_exchange *x, bool *open, bool *moved)
 {
@@ -514,16 +526,8 @@ static tt_status take(tt_comm_group *g, tt_exchange *x, bool *open, bool *moved)
 			}
 		}
 		*open |= m->nin < 0;
-		for (int k = 0; k < m->nin; k++) {
-			tt_mpi_request *r = &o->requests[m->first_in + k];
-			if (!r->word[1])
-				continue;
-			int e = api->test(r);
-			if (e)
-				return mpi_error(g, x, e);
-			*moved |= !r->word[1];
-			*open |= r->word[1] != 0;
-		}
+		for (int k = 0; k < m->nin; k++)
+			TT_TRY(look_at(g, x, &o->requests[m->first_in + k], open, moved));
 	}
 	return TT_OK;
 }
@@ -531,18 +535,11 @@ static tt_status take(tt_comm_group *g, tt_exchange *x, bool *open, bool *moved)
 static tt_status let_go(tt_comm_group *g, tt_exchange *x, bool *open, bool *moved)
 {
 	own *o = g->own;
-	const tt_mpi_api *api = world_of(g)->api;
 	for (int i = 0; i < g->n; i++) {
 		member *m = &o->m[i];
 		for (int k = -1; i != g->index && k < m->nout; k++) {
 			tt_mpi_request *r = k < 0 ? &m->head_out : &o->requests[m->first_out + k];
-			if (!r->word[1])
-				continue;
-			int e = api->test(r);
-			if (e)
-				return mpi_error(g, x, e);
-			*moved |= !r->word[1];
-			*open |= r->word[1] != 0;
+			TT_TRY(look_at(g, x, r, open, moved));
 		}
 	}
 	return TT_OK;

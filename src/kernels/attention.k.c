@@ -180,28 +180,28 @@ static void finish(const unit *u, int h, int64_t i, real *o, real m, real l)
 	scalar_store(&a->call->out[1], u->t0 + i, u->h0 + h, m + real_log(l));
 }
 
-static unit fast_blocks(const job *g, int64_t index, int lane)
+/* o and l over all blocks that the unit sees, from u->m on: -inf, or maxima known before. */
+static void fast_blocks(unit *u)
 {
-	const att *a = &g->a;
-	unit u = unit_of(g, index, lane);
-	memset(u.o, 0, (size_t)(u.heads * u.R * a->Vp) * sizeof(real));
-	memset(u.l, 0, (size_t)(u.heads * u.R) * sizeof(real));
-	for (int64_t b = u.b0; b < u.b1; b++) {
+	const att *a = u->a;
+	memset(u->o, 0, (size_t)(u->heads * u->R * a->Vp) * sizeof(real));
+	memset(u->l, 0, (size_t)(u->heads * u->R) * sizeof(real));
+	for (int64_t b = u->b0; b < u->b1; b++) {
 		int64_t j0, j1;
-		if (!next_block(&u, b, &j0, &j1))
+		if (!next_block(u, b, &j0, &j1))
 			continue;
-		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-		gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
-		for (int h = 0; h < u.heads; h++)
-			fast_block(&u, h, b, j0, j1);
+		gather_block(u->k, a->K, a->Kp, a, a->k, u->seq, b, u->end, u->g);
+		gather_block(u->v, a->V, a->Vp, a, a->v, u->seq, b, u->end, u->g);
+		for (int h = 0; h < u->heads; h++)
+			fast_block(u, h, b, j0, j1);
 	}
-	return u;
 }
 
 static void fast_unit(void *ctx, int64_t index, int lane)
 {
-	const unit u = fast_blocks(ctx, index, lane);
+	unit u = unit_of(ctx, index, lane);
 	const att *a = u.a;
+	fast_blocks(&u);
 	for (int h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i++)
 			finish(&u, h, i, u.o + (h * u.R + i) * a->Vp, u.m[h * u.R + i], u.l[h * u.R + i]);
@@ -332,8 +332,9 @@ static void run_units(const tt_call *c, int tables, void (*fn)(void *ctx, int64_
 
 static void part_unit(void *ctx, int64_t index, int lane)
 {
-	const unit u = fast_blocks(ctx, index, lane);
+	unit u = unit_of(ctx, index, lane);
 	const att *a = u.a;
+	fast_blocks(&u);
 	const tt_arg *out = a->call->out;
 	for (int h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i++) {
@@ -384,17 +385,7 @@ static void sum_unit(void *ctx, int64_t index, int lane)
 	const tt_arg *out = a->call->out;
 	unit u = unit_of(g, index, lane);
 	load_maxima(&u, &a->call->in[3]);
-	memset(u.o, 0, (size_t)(u.heads * u.R * a->Vp) * sizeof(real));
-	memset(u.l, 0, (size_t)(u.heads * u.R) * sizeof(real));
-	for (int64_t b = u.b0; b < u.b1; b++) {
-		int64_t j0, j1;
-		if (!next_block(&u, b, &j0, &j1))
-			continue;
-		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-		gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
-		for (int h = 0; h < u.heads; h++)
-			fast_block(&u, h, b, j0, j1);
-	}
+	fast_blocks(&u);
 	for (int h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i++) {
 			span_store(&out[0], u.t0 + i, (u.h0 + h) * a->V, u.o + (h * u.R + i) * a->Vp, a->V);
