@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,3 +366,21 @@ tt_status tt_fs_remove_folder(const tt_fs *fs, const char *path)
 	TT_TRY(s);
 	return TT_OK;
 }
+
+tt_status tt_fs_temp(tt_arena *a, const char *name, char **out)
+{
+	const char *tmp = getenv("TMPDIR");
+	char *path = tt_arena_printf(a, "%s/%s-XXXXXX", tmp && *tmp ? tmp : "/tmp", name);
+	if (!mkdtemp(path))
+		TT_FAIL(TT_ERR_IO, "%s: cannot be made: %m (TMPDIR)", path);
+	*out = path;
+	return TT_OK;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+void tt_fs_temp_remove(const char *path) { (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }

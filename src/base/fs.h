@@ -62,4 +62,9 @@ tt_status tt_fs_names(tt_arena *a, const tt_fs *fs, const char *path, char ***ou
 /* Removes a folder and the files in it; a folder inside is left and makes it an error. */
 tt_status tt_fs_remove_folder(const tt_fs *fs, const char *path) TT_CHECKED;
 
+/* A new folder of the system's own, "$TMPDIR/NAME-XXXXXX", in /tmp if TMPDIR says nothing. */
+tt_status tt_fs_temp(tt_arena *a, const char *name, char **out) TT_CHECKED;
+/* A folder with all that is in it, as far as that goes. Links are not followed. */
+void tt_fs_temp_remove(const char *path);
+
 #endif

@@ -4,7 +4,6 @@
  * that the run itself measured, and the data of step 1, which come before the step's first instruction.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/version.h"
 #include "cli/bench.h"
 
@@ -111,24 +111,12 @@ static tt_status read_parts(tt_arena *a, const char *folder, sample *s)
 	return TT_OK;
 }
 
-static void remove_folder(const char *path)
-{
-	DIR *d = opendir(path);
-	for (struct dirent *e; d && (e = readdir(d));)
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			(void)unlinkat(dirfd(d), e->d_name, 0);
-	if (d)
-		closedir(d);
-	(void)rmdir(path);
-}
-
 static tt_status measure(tt_arena *a, const tt_bench_preset *p, const tt_bench_options *o, sample *out)
 {
-	const char *temp = getenv("TMPDIR"), **flags;
-	char *folder = tt_arena_printf(a, "%s/titan-startup-XXXXXX", temp && *temp ? temp : "/tmp");
+	const char **flags;
+	char *folder;
 	int n, k = 0;
-	if (!mkdtemp(folder))
-		TT_FAIL(TT_ERR_IO, "%s: %s (TMPDIR)", folder, strerror(errno));
+	TT_TRY(tt_fs_temp(a, "titan-startup", &folder));
 	tt_bench_preset_flags(a, p, o->dtype, 1, o->threads, &flags, &n);
 	const char **argv = TT_NEWN(a, const char *, n + o->nflags + 5);
 	argv[k++] = "titan";
@@ -143,7 +131,7 @@ static tt_status measure(tt_arena *a, const tt_bench_preset *p, const tt_bench_o
 	tt_status status = run_child(argv, &s.total);
 	if (status == TT_OK)
 		status = read_parts(a, folder, &s);
-	remove_folder(folder);
+	tt_fs_temp_remove(folder);
 	TT_TRY(status);
 	*out = s;
 	return TT_OK;

@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include "train/verify.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +97,7 @@ typedef struct proof {
 	const tt_verify_options *v;
 	tt_run_options o;   /* of all runs */
 	int all;            /* steps: v->steps, and MORE after a resume */
-	char folder[256];   /* of checkpoints */
+	char *folder;       /* of checkpoints */
 	int64_t nstates;
 	const char **name;  /* [nstates] */
 	whole *want;        /* [all] */
@@ -171,14 +169,6 @@ static tt_status load(const char *folder, tt_trainer *t, tt_arena *a)
 	const tt_ckpt_state *s = tt_ckpt_get_state(c);
 	return tt_trainer_resume(t, s->step, s->updates, s->skips);
 }
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
-}
-
-static void remove_folder(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- one rank, and a rank of a mesh --------------------------------------------------------------------------------------------------------- */
 
@@ -642,7 +632,7 @@ static tt_status verify_mesh(proof *p)
 	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY)
 		TT_TRY(s);
 	if (!m->finding && !p->v->fast) {
-		remove_folder(p->saved);
+		tt_fs_temp_remove(p->saved);
 		p->saved = own;
 		p->saved_by = tt_verify_mesh_name(p->a, m);
 	}
@@ -743,11 +733,8 @@ tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_option
 	p.o.mesh = (tt_run_mesh){ 0 };
 	p.o.record = (tt_hashes_options){ 0 };
 	p.want = TT_NEWN(a, whole, p.all);
-	const char *tmp = getenv("TMPDIR");
-	snprintf(p.folder, sizeof p.folder, "%.200s/titan-verify-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-	if (!mkdtemp(p.folder))
-		TT_FAIL(TT_ERR_IO, "%s: cannot be made: %s (TMPDIR)", p.folder, strerror(errno));
+	TT_TRY(tt_fs_temp(a, "titan-verify", &p.folder));
 	tt_status s = verify(&p, o, seen, ctx, out);
-	remove_folder(p.folder);
+	tt_fs_temp_remove(p.folder);
 	return s;
 }
