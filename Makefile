@@ -95,15 +95,15 @@ export BENCH_PYTHON BENCH_QUICK
 BUILD = case "$$MAKEFLAGS" in *jobserver*) j=;; *) j=-j$(JOBS);; esac; $(MAKE) --no-print-directory $$j
 
 all: deps $(if $(filter test,$(MAKECMDGOALS)),deps-mpi)
-	@$(BUILD) $(BIN)/titan $(BIN)/titan-test $(PLUGINS)
+	+@$(BUILD) $(BIN)/titan $(BIN)/titan-test $(PLUGINS)
 	@for m in $(MPIS); do command -v mpicc.$$m >/dev/null || echo "mpi   no mpicc.$$m: without a plug-in for $$m, ranks are threads (lib$$m-dev)"; done
 
 lib: deps
-	@$(BUILD) $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
+	+@$(BUILD) $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR)
 
 # Builds first, which needs no rights; only tools/install.sh writes outside the folder.
 install: deps
-	@$(BUILD) $(BIN)/titan $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR) $(PLUGINS)
+	+@$(BUILD) $(BIN)/titan $(BIN)/libtitan.a $(BIN)/libtitan.so.$(SO_MAJOR) $(PLUGINS)
 	@tools/install.sh install $(BIN)
 
 uninstall:
@@ -111,7 +111,7 @@ uninstall:
 
 demo:
 	@tools/deps.sh demo
-	@$(BUILD) $(BIN)/titan
+	+@$(BUILD) $(BIN)/titan
 	$(BIN)/titan demo
 
 test: all
@@ -122,7 +122,7 @@ proof: all
 	tools/proof.sh $(BIN) > docs/proof.md.new && mv docs/proof.md.new docs/proof.md
 
 bench: deps
-	@$(BUILD) $(BIN)/titan
+	+@$(BUILD) $(BIN)/titan
 	@if printf '#include <oneapi/dnnl/dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n#error\n#endif\n' | $(CC) -E - >/dev/null 2>&1; then \
 		$(BUILD) $(BIN)/bench/onednn_gemm; else rm -f $(BIN)/bench/onednn_gemm; fi
 	@BENCH_ONEDNN=$(BIN)/bench/onednn_gemm bench/run.sh $(BIN)/titan $(BIN)/bench
@@ -132,8 +132,8 @@ bench: deps
 # 2.10 loses its way in compound literals.
 lint:
 	@tools/deps.sh lint
-	@$(BUILD) CC=gcc WERROR=1 objects
-	@$(BUILD) CC=clang WERROR=1 syntax
+	+@$(BUILD) CC=gcc WERROR=1 objects
+	+@$(BUILD) CC=clang WERROR=1 syntax
 	@tools/check.sh build/obj/gcc-werror
 	@if command -v cppcheck >/dev/null; then \
 		echo "cppcheck"; \

@@ -95,6 +95,7 @@ typedef enum tt_log_level { TT_LOG_DEBUG, TT_LOG_INFO, TT_LOG_WARN, TT_LOG_ERROR
  * Lines of ranks above 0 start with "[rank N] ". */
 void tt_log_set_sink(void (*sink)(void *ctx, tt_log_level level, const char *line), void *ctx);
 void tt_log_set_level(tt_log_level least);
+const char *tt_log_prefix(tt_log_level level); /* "warning: ", "" for an info */
 void tt_log(tt_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- arenas: metadata, by lifetime ----------------------------------------------------------------------------

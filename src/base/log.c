@@ -45,7 +45,7 @@ void tt_log_set_sink(void (*sink)(void *ctx, tt_log_level level, const char *lin
 
 void tt_log_set_level(tt_log_level least) { atomic_store(&sink_level, (int)least); }
 
-static const char *level_prefix(tt_log_level level)
+const char *tt_log_prefix(tt_log_level level)
 {
 	switch (level) {
 	case TT_LOG_DEBUG: return "debug: ";
@@ -72,7 +72,7 @@ void tt_log(tt_log_level level, const char *fmt, ...)
 	if (sink_fn)
 		sink_fn(sink_ctx, level, line);
 	else
-		fprintf(stderr, "%s%s\n", level_prefix(level), line);
+		fprintf(stderr, "%s%s\n", tt_log_prefix(level), line);
 	pthread_mutex_unlock(&sink_lock);
 }
 

@@ -121,6 +121,10 @@ tt_status tt_bench_preset_find(const char *name, const tt_bench_preset **out) TT
 /* The flags of `titan train` that make the preset: synthetic rows, no files but in job.dump_folder. */
 void tt_bench_preset_flags(tt_arena *a, const tt_bench_preset *p, tt_dtype dt, int64_t steps, int threads, const char ***flags, int *n);
 
+/* A bench of kernels: races that add rows, with the peaks that were seen beside them (bench_race.c). */
+tt_status tt_bench_rows(const char *bench, tt_status (*races)(const tt_bench_options *, tt_bench_peaks *, json_t *rows), const tt_bench_options *o,
+			json_t **out) TT_CHECKED;
+
 tt_status tt_bench_train(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
 tt_status tt_bench_passes(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
 tt_status tt_bench_gemm(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;

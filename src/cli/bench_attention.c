@@ -3,8 +3,6 @@
  * FLOPs are those of attended (query, key) pairs: two products of head_dim multiplications and additions forward (scores, output), five
  * backward (scores again, dP, dV, dQ, dK). A kernel that computes masked pairs too is paid nothing for them.
  */
-#include "base/machine.h"
-#include "base/version.h"
 #include "cli/bench.h"
 #include "ops/ops.h"
 
@@ -113,23 +111,17 @@ static tt_status race_shape(const tt_attention_shape *s, tt_dtype dt, const tt_b
 	return status;
 }
 
+static tt_status race_all(const tt_bench_options *o, tt_bench_peaks *peaks, json_t *rows)
+{
+	for (int bf16 = 0; bf16 < 2; bf16++)
+		for (const tt_attention_shape *i = o->attention ? o->attention : shapes; i->tokens; i++)
+			if (!o->quick || i->quick)
+				TT_TRY(race_shape(i, bf16 ? TT_BF16 : TT_F32, o, peaks, rows));
+	return TT_OK;
+}
+
 tt_status tt_bench_attention(tt_arena *a, const tt_bench_options *o, json_t **out)
 {
 	(void)a;
-	tt_bench_peaks peaks;
-	int threads = o->threads ? o->threads : tt_machine_threads();
-	TT_TRY(tt_bench_peaks_init(threads, o->isa, &peaks));
-	json_t *rows = json_array();
-	tt_status s = TT_OK;
-	for (int bf16 = 0; bf16 < 2; bf16++)
-		for (const tt_attention_shape *i = o->attention ? o->attention : shapes; i->tokens && s == TT_OK; i++)
-			if (!o->quick || i->quick)
-				s = race_shape(i, bf16 ? TT_BF16 : TT_F32, o, &peaks, rows);
-	if (s == TT_OK)
-		*out = json_pack("{s:s, s:s, s:i, s:o, s:o}", "bench", "attention", "peer", "titan.c " TT_VERSION, "threads", threads, "peak_gflops",
-				 tt_bench_peaks_json(&peaks), "rows", rows);
-	else
-		json_decref(rows);
-	tt_bench_peaks_fini(&peaks);
-	return s;
+	return tt_bench_rows("attention", race_all, o, out);
 }

@@ -1,8 +1,6 @@
 /* bench_product.c: `titan bench gemm`: matrix products as a step runs them. Y [M,N] = X [M,K] W[N,K]^T, dX = dY W, dW = dY^T X. */
 #include <math.h>
 
-#include "base/machine.h"
-#include "base/version.h"
 #include "cli/bench.h"
 #include "model/model.h"
 #include "pass/pass.h"
@@ -181,16 +179,5 @@ static tt_status race_all(const tt_bench_options *o, tt_bench_peaks *peaks, json
 tt_status tt_bench_gemm(tt_arena *a, const tt_bench_options *o, json_t **out)
 {
 	(void)a;
-	tt_bench_peaks peaks;
-	int threads = o->threads ? o->threads : tt_machine_threads();
-	TT_TRY(tt_bench_peaks_init(threads, o->isa, &peaks));
-	json_t *rows = json_array();
-	tt_status s = race_all(o, &peaks, rows);
-	if (s == TT_OK)
-		*out = json_pack("{s:s, s:s, s:i, s:o, s:o}", "bench", "gemm", "peer", "titan.c " TT_VERSION, "threads", threads, "peak_gflops",
-				 tt_bench_peaks_json(&peaks), "rows", rows);
-	else
-		json_decref(rows);
-	tt_bench_peaks_fini(&peaks);
-	return s;
+	return tt_bench_rows("gemm", race_all, o, out);
 }

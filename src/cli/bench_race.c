@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
+#include "base/version.h"
 #include "cli/bench.h"
 
 /* ---- load --------------------------------------------------------------------------------------------------------------------------------- */
@@ -166,3 +168,19 @@ json_t *tt_bench_peaks_json(const tt_bench_peaks *p)
 }
 
 void tt_bench_peaks_fini(tt_bench_peaks *p) { tt_pool_destroy(p->pool); }
+
+tt_status tt_bench_rows(const char *bench, tt_status (*races)(const tt_bench_options *, tt_bench_peaks *, json_t *rows), const tt_bench_options *o, json_t **out)
+{
+	tt_bench_peaks peaks;
+	int threads = o->threads ? o->threads : tt_machine_threads();
+	TT_TRY(tt_bench_peaks_init(threads, o->isa, &peaks));
+	json_t *rows = json_array();
+	tt_status s = races(o, &peaks, rows);
+	if (s == TT_OK)
+		*out = json_pack("{s:s, s:s, s:i, s:o, s:o}", "bench", bench, "peer", "titan.c " TT_VERSION, "threads", threads, "peak_gflops",
+				 tt_bench_peaks_json(&peaks), "rows", rows);
+	else
+		json_decref(rows);
+	tt_bench_peaks_fini(&peaks);
+	return s;
+}

@@ -69,20 +69,7 @@ typedef struct tt_config {
 	const char *const *notes;
 } tt_config;
 
-#undef TT_SECTION
-#undef TT_SECTION_END
-#undef TT_BOOL
-#undef TT_BOOL_ONLY
-#undef TT_TRI
-#undef TT_INT
-#undef TT_INT_WHY
-#undef TT_FLOAT
-#undef TT_STRING
-#undef TT_STRINGS
-#undef TT_STRINGS_OF
-#undef TT_ENUM
-#undef TT_ENUM_ONLY
-#undef TT_TABLES
+#include "config/keys_end.def"
 
 /* Defaults, then the file (NULL: none), then the flags in order, the last of a key wins. A flag is
  * "--section.key=value", or "--section.key" alone for a boolean that becomes true. Strings need no quotes in flags,

@@ -63,20 +63,9 @@ const tt_key tt_keys[] = {
 };
 const int tt_keys_n = TT_COUNT(tt_keys);
 
-#undef TT_SECTION
+#include "config/keys_end.def"
 #define TT_SECTION(sec, d) {#sec, d},
-#undef TT_BOOL
-#undef TT_BOOL_ONLY
-#undef TT_TRI
-#undef TT_INT
-#undef TT_INT_WHY
-#undef TT_FLOAT
-#undef TT_STRING
-#undef TT_STRINGS
-#undef TT_STRINGS_OF
-#undef TT_ENUM
-#undef TT_ENUM_ONLY
-#undef TT_TABLES
+#define TT_SECTION_END(...)
 #define TT_BOOL(...)
 #define TT_BOOL_ONLY(...)
 #define TT_TRI(...)

@@ -226,12 +226,34 @@ static void attention(const tt_call *c)
 	tt_pool_run(c->env->pool, g.chunks * g.a.G * g.parts, fast_unit, &g);
 }
 
+/* Row maxima of the scores of every head here and in u->m before. */
+static void block_maxima(unit *u)
+{
+	const att *a = u->a;
+	for (int64_t b = u->b0; b < u->b1; b++) {
+		int64_t j0, j1;
+		if (!next_block(u, b, &j0, &j1))
+			continue;
+		gather_block(u->k, a->K, a->Kp, a, a->k, u->seq, b, u->end, u->g);
+		for (int h = 0; h < u->heads; h++)
+			scores(u, h, b, j0, j1, u->m + h * u->R);
+	}
+}
+
 #ifndef TT_REAL_F64
+/* The sums of query i: V of P*v, then that of p. */
+static exact_line exact_unit_line(const unit *u, int64_t i)
+{
+	const int64_t W = u->a->Vp + 1;
+	uint64_t *k = u->limbs + i * W;
+	return (exact_line){{k, k + u->R * W, k + 2 * u->R * W}};
+}
+
 /* Terms of block b to the limbs of every query that sees it; returns the greatest p, NaN if there is one. */
 static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_t j1)
 {
 	const att *a = u->a;
-	const int64_t R = u->R, W = a->Vp + 1;
+	const int64_t R = u->R;
 	const real *m = u->m + h * R;
 	memcpy(u->r, m, (size_t)R * sizeof(real));
 	scores(u, h, b, j0, j1, u->r);
@@ -244,8 +266,7 @@ static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_
 		}
 	}
 	for (int64_t i = 0; i < u->n; i++) {
-		uint64_t *k = u->limbs + i * W;
-		const exact_line o = {{k, k + R * W, k + 2 * R * W}};
+		const exact_line o = exact_unit_line(u, i);
 		int64_t first = TT_MAX(u->lo[i] - b * B, j0), end = TT_MIN(u->hi[i] - b * B, j1);
 		for (int64_t j = first; j < end; j++) {
 			if (!(u->here >> j & 1))
@@ -258,46 +279,57 @@ static real_bits exact_block(const unit *u, int h, int64_t b, int64_t j0, int64_
 	return exact_max_bits(u->s + j0 * R, (j1 - j0) * R);
 }
 
+/* The greatest magnitudes seen, as bits: what bounds the terms. */
+typedef struct exact_seen { real_bits qk, p, v; } exact_seen;
+
+/* The limb sums of p and of P*v over the positions of head h that are here, to u->limbs, finished. */
+static void exact_sums(unit *u, int h, exact_seen *seen)
+{
+	const att *a = u->a;
+	const int64_t W = a->Vp + 1;
+	int64_t terms[B] = {0};
+	memset(u->limbs, 0, (size_t)(3 * u->R * W) * sizeof(uint64_t));
+	for (int64_t b = u->b0; b < u->b1; b++) {
+		int64_t j0, j1;
+		if (!next_block(u, b, &j0, &j1))
+			continue;
+		gather_block(u->k, a->K, a->Kp, a, a->k, u->seq, b, u->end, u->g);
+		gather_block(u->v, a->V, a->Vp, a, a->v, u->seq, b, u->end, u->g);
+		seen->qk = most(seen->qk, exact_max_bits(u->k, B * a->Kp));
+		seen->v = most(seen->v, exact_max_bits(u->v, B * a->Vp));
+		seen->p = most(seen->p, exact_block(u, h, b, j0, j1));
+		for (int64_t i = 0; i < u->n; i++)
+			for (int64_t j = TT_MAX(u->lo[i] - b * B, j0); j < TT_MIN(u->hi[i] - b * B, j1); j++)
+				terms[i] += u->here >> j & 1;
+	}
+	for (int64_t i = 0; i < u->n; i++)
+		exact_line_finish(exact_unit_line(u, i), a->V + 1, terms[i]);
+}
+
+/* No p exceeds 1, so V alone bounds the terms. A NaN among p, an infinity in q or k: nothing is proven. */
+static void exact_seen_check(const unit *u, const exact_seen *seen)
+{
+	exact_check(u->a->call, exact_max_value(seen->v), u->end);
+	exact_check(u->a->call, exact_max_value(seen->p), 1);
+	if (!(exact_max_value(seen->qk) < (double)INFINITY))
+		exact_raise(u->a->call);
+}
+
 static void exact_unit(void *ctx, int64_t index, int lane)
 {
 	const job *g = ctx;
 	const att *a = &g->a;
 	unit u = unit_of(g, index, lane);
-	const int64_t W = a->Vp + 1;
-	real_bits qk = exact_max_bits(u.q, u.heads * a->Kp * u.R), p = 0, v = 0;
-	for (int64_t b = u.b0; b < u.b1; b++) {
-		int64_t j0, j1;
-		if (!next_block(&u, b, &j0, &j1))
-			continue;
-		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-		qk = most(qk, exact_max_bits(u.k, B * a->Kp));
-		for (int h = 0; h < u.heads; h++)
-			scores(&u, h, b, j0, j1, u.m + h * u.R);
-	}
+	exact_seen seen = {.qk = exact_max_bits(u.q, u.heads * a->Kp * u.R)};
+	block_maxima(&u);
 	for (int h = 0; h < u.heads; h++) {
-		memset(u.limbs, 0, (size_t)(3 * u.R * W) * sizeof(uint64_t));
-		for (int64_t b = u.b0; b < u.b1; b++) {
-			int64_t j0, j1;
-			if (!next_block(&u, b, &j0, &j1))
-				continue;
-			gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-			gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
-			v = most(v, exact_max_bits(u.v, B * a->Vp));
-			p = most(p, exact_block(&u, h, b, j0, j1));
-		}
+		exact_sums(&u, h, &seen);
 		for (int64_t i = 0; i < u.n; i++) {
-			uint64_t *k = u.limbs + i * W;
-			const exact_line o = {{k, k + u.R * W, k + 2 * u.R * W}};
-			exact_line_finish(o, a->V + 1, u.hi[i] - u.lo[i]);
-			exact_line_round(u.s, o, a->V + 1);
+			exact_line_round(u.s, exact_unit_line(&u, i), a->V + 1);
 			finish(&u, h, i, u.s, u.m[h * u.R + i], u.s[a->V]);
 		}
 	}
-	/* No p exceeds 1, so V alone bounds the terms. A NaN among p, an infinity in q or k: nothing is proven. */
-	exact_check(a->call, exact_max_value(v), u.end);
-	exact_check(a->call, exact_max_value(p), 1);
-	if (!(exact_max_value(qk) < (double)INFINITY))
-		exact_raise(a->call);
+	exact_seen_check(&u, &seen);
 }
 
 static void attention_exact(const tt_call *c)
@@ -362,14 +394,7 @@ static void max_unit(void *ctx, int64_t index, int lane)
 	const att *a = &g->a;
 	unit u = unit_of(g, index, lane);
 	load_maxima(&u, a->call->nin > 6 && a->call->in[6].p ? &a->call->in[6] : NULL);
-	for (int64_t b = u.b0; b < u.b1; b++) {
-		int64_t j0, j1;
-		if (!next_block(&u, b, &j0, &j1))
-			continue;
-		gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-		for (int h = 0; h < u.heads; h++)
-			scores(&u, h, b, j0, j1, u.m + h * u.R);
-	}
+	block_maxima(&u);
 	for (int h = 0; h < u.heads; h++)
 		for (int64_t i = 0; i < u.n; i++)
 			scalar_store(&a->call->out[0], u.t0 + i, u.h0 + h, u.m[h * u.R + i]);
@@ -402,40 +427,20 @@ static void sum_unit_exact(void *ctx, int64_t index, int lane)
 	const att *a = &g->a;
 	const tt_arg *out = a->call->out;
 	unit u = unit_of(g, index, lane);
-	const int64_t W = a->Vp + 1;
-	real_bits qk = exact_max_bits(u.q, u.heads * a->Kp * u.R), p = 0, v = 0;
+	exact_seen seen = {.qk = exact_max_bits(u.q, u.heads * a->Kp * u.R)};
 	load_maxima(&u, &a->call->in[3]);
 	for (int h = 0; h < u.heads; h++) {
-		int64_t terms[B] = {0};
-		memset(u.limbs, 0, (size_t)(3 * u.R * W) * sizeof(uint64_t));
-		for (int64_t b = u.b0; b < u.b1; b++) {
-			int64_t j0, j1;
-			if (!next_block(&u, b, &j0, &j1))
-				continue;
-			gather_block(u.k, a->K, a->Kp, a, a->k, u.seq, b, u.end, u.g);
-			gather_block(u.v, a->V, a->Vp, a, a->v, u.seq, b, u.end, u.g);
-			qk = most(qk, exact_max_bits(u.k, B * a->Kp));
-			v = most(v, exact_max_bits(u.v, B * a->Vp));
-			p = most(p, exact_block(&u, h, b, j0, j1));
-			for (int64_t i = 0; i < u.n; i++)
-				for (int64_t j = TT_MAX(u.lo[i] - b * B, j0); j < TT_MIN(u.hi[i] - b * B, j1); j++)
-					terms[i] += u.here >> j & 1;
-		}
+		exact_sums(&u, h, &seen);
 		for (int64_t i = 0; i < u.n; i++) {
-			uint64_t *k = u.limbs + i * W;
-			const exact_line sum = {{k, k + u.R * W, k + 2 * u.R * W}};
+			const exact_line sum = exact_unit_line(&u, i);
 			const exact_line o = exact_line_at(&out[0], u.t0 + i, (u.h0 + h) * a->V), l = exact_line_at(&out[1], u.t0 + i, u.h0 + h);
-			exact_line_finish(sum, a->V + 1, terms[i]);
 			for (int j = 0; j < EXACT_LIMBS; j++) {
 				memcpy(o.k[j], sum.k[j], 8 * (size_t)a->V);
 				*l.k[j] = sum.k[j][a->V];
 			}
 		}
 	}
-	exact_check(a->call, exact_max_value(v), u.end);
-	exact_check(a->call, exact_max_value(p), 1);
-	if (!(exact_max_value(qk) < (double)INFINITY))
-		exact_raise(a->call);
+	exact_seen_check(&u, &seen);
 }
 
 static void attention_sum_exact(const tt_call *c) { run_units(c, 4, sum_unit_exact); }

@@ -34,21 +34,15 @@ typedef struct weights {
 
 typedef struct weights_job {
 	const weights *f;
-	const uint8_t *x, *dy;
-	float *dw;
-	const float *state; /* what the sums are added to; NULL: they are stored */
-	uint8_t *scratch;
-	int64_t tokens;
+	tt_weights_data d;
 	int64_t groups, parts; /* of panels; of lines of dW, in sixes */
 } weights_job;
-
-static bool adds(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dw_acc"); }
 
 /* Sizes that both `scratch` and `plan` need. */
 static weights weights_of(const tt_kernel_case *c)
 {
-	const tt_value *const *in = c->in + adds(c);
-	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .bf16 = in[0]->dtype == TT_BF16, .adds = adds(c), .threads = TT_MAX(c->threads, 1)};
+	const tt_value *const *in = c->in + tt_weights_adds(c);
+	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .bf16 = in[0]->dtype == TT_BF16, .adds = tt_weights_adds(c), .threads = TT_MAX(c->threads, 1)};
 	f.pair = f.bf16 ? 2 : 1;
 	f.panels = tt_ceil_div(f.k, WIDE);
 	int64_t words = TT_MAX(tt_ceil_div(in[0]->dim[0].n, f.pair), (int64_t)1);
@@ -110,41 +104,41 @@ static void weights_task(void *ctx, int64_t task, int lane)
 	int64_t p0 = tt_deal(f->panels, group, g->groups), p1 = tt_deal(f->panels, group + 1, g->groups);
 	int64_t o0 = tt_deal(sixes, part, g->parts) * LINES, o1 = TT_MIN(f->o, tt_deal(sixes, part + 1, g->parts) * LINES);
 	int64_t chunk = f->chunk * f->pair, esize = f->bf16 ? 2 : 4;
-	float *panels = (float *)(void *)(g->scratch + lane * f->lane_bytes), *six = panels + f->group * f->chunk * WIDE;
+	float *panels = (float *)(void *)(g->d.scratch + lane * f->lane_bytes), *six = panels + f->group * f->chunk * WIDE;
 	float *open = six + f->dy / LINES * f->run;
 	TT_ASSERT(p1 - p0 <= f->group && o1 - o0 <= f->most, "a task of %lld panels, %lld lines", (long long)(p1 - p0), (long long)(o1 - o0));
-	bool many = g->tokens > chunk;
-	for (int64_t t0 = 0; t0 < g->tokens; t0 += chunk) {
-		int64_t n = TT_MIN(chunk, g->tokens - t0), words = tt_ceil_div(n, f->pair);
+	bool many = g->d.tokens > chunk;
+	for (int64_t t0 = 0; t0 < g->d.tokens; t0 += chunk) {
+		int64_t n = TT_MIN(chunk, g->d.tokens - t0), words = tt_ceil_div(n, f->pair);
 		tt_chain_step step = {.n = words, .goes_on = t0 > 0};
 		tt_chain c = {.step = &step, .nsteps = 1, .ldx = f->run * 4, .across = true, .part_step = many ? TT_CHAIN_TILE : 0, .depth = t0 > 0,
-			      .open = t0 + n < g->tokens, .lds = f->k, .ldy = f->k * 4, .plain_ld = f->k * esize};
+			      .open = t0 + n < g->d.tokens, .lds = f->k, .ldy = f->k * 4, .plain_ld = f->k * esize};
 		/* Panels are packed by the tiles that read them first, if those are whole: an odd token has no pair to be read with. Columns are not:
 		 * of a line of dY such a tile would want 24 bytes, and the next one other 24. */
 		bool whole = n % f->pair == 0 && o1 - o0 >= LINES;
 		for (int64_t o = o0; o < o1; o += f->dy) {
 			int64_t no = TT_MIN(f->dy, o1 - o);
-			const uint8_t *dy = g->dy + (t0 * f->o + o) * esize;
+			const uint8_t *dy = g->d.dy + (t0 * f->o + o) * esize;
 			pack_six(f, dy, n, no, six);
 			for (int64_t p = p0; p < p1; p++) {
 				int64_t at = o * f->k + p * WIDE;
 				float *xp = panels + (p - p0) * f->chunk * WIDE;
-				const uint8_t *x = g->x + (t0 * f->k + p * WIDE) * esize;
+				const uint8_t *x = g->d.x + (t0 * f->k + p * WIDE) * esize;
 				c.features = TT_MIN(WIDE, f->k - p * WIDE);
 				c.plain = o == o0 && whole && c.features == WIDE ? x : NULL;
 				if (o == o0 && !c.plain)
 					pack_panel(f, x, n, c.features, xp);
 				c.w = xp;
 				c.part = open + (many ? ((p - p0) * f->most + o - o0) * WIDE : 0);
-				c.state = g->state ? g->state + at : NULL;
-				c.y = g->dw + at;
+				c.state = g->d.state ? g->d.state + at : NULL;
+				c.y = g->d.dw + at;
 				c.soon_n = 0;
 				if (p + 1 < p1 && o == o0)
 					fetch(&c, x + WIDE * esize, c.plain_ld, WIDE * esize, f->pair);
 				else if (p + 1 == p1 && o + f->dy < o1)
 					fetch(&c, dy + f->dy * esize, f->o * esize, TT_MIN(f->dy, o1 - o - f->dy) * esize, f->pair);
-				else if (p + 1 == p1 && t0 + 2 * chunk <= g->tokens)
-					fetch(&c, g->dy + ((t0 + chunk) * f->o + o0) * esize, f->o * esize, TT_MIN(f->dy, o1 - o0) * esize, f->pair);
+				else if (p + 1 == p1 && t0 + 2 * chunk <= g->d.tokens)
+					fetch(&c, g->d.dy + ((t0 + chunk) * f->o + o0) * esize, f->o * esize, TT_MIN(f->dy, o1 - o0) * esize, f->pair);
 				(f->bf16 ? tt_chain_bf16 : tt_chain_f32)(&c, six, no);
 			}
 		}
@@ -172,19 +166,10 @@ static void deal_weights(weights_job *g, int threads)
 void tt_chain_weights_run(const tt_call *c)
 {
 	const weights *f = c->plan;
-	const tt_arg *dy = &c->in[f->adds], *x = dy + 1, *dw = &c->out[0];
 	int threads = tt_pool_threads(c->env->pool);
-	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
-	TT_ASSERT(dy->n[1] == f->o && dy->ld == f->o && x->n[1] == f->k && x->ld == f->k && dw->ld == f->k && dy->n[0] == x->n[0],
-		  "planned for o %lld, k %lld", (long long)f->o, (long long)f->k);
-	weights_job g = {.f = f, .x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
-	if (f->adds && !(c->env->first && ((const tt_attr_accumulate *)c->attr)->first))
-		g.state = c->in[0].p;
-	if (g.tokens == 0) {
-		for (int64_t i = 0; i < f->o * f->k; i++)
-			g.dw[i] = g.state ? g.state[i] + 0 : 0;
+	weights_job g = {.f = f};
+	if (!tt_weights_begin(c, f->adds, f->threads, f->o, f->k, &g.d))
 		return;
-	}
 	deal_weights(&g, threads);
 	tt_pool_run(c->env->pool, g.groups * g.parts, weights_task, &g);
 }

@@ -77,6 +77,18 @@ size_t tt_xsmm_forward_scratch(const tt_kernel_case *c, level at, bool plain);
 tt_status tt_xsmm_forward_plan(const tt_kernel_case *c, tt_arena *a, level at, bool plain, const void **out) TT_CHECKED;
 void tt_xsmm_forward_run(const tt_call *c);
 
+/* What a gradient of a weight is made of, whoever's tiles run: dW[o,k] = dY^T[o,T] X[T,k], (+ state). */
+typedef struct tt_weights_data {
+	const uint8_t *x, *dy;
+	float *dw;
+	const float *state; /* what the sums are added to; NULL: they are stored */
+	uint8_t *scratch;
+	int64_t tokens;
+} tt_weights_data;
+/* Of a call of linear_dw, or of linear_dw_acc (`adds`), planned for `threads`, o and k. False: there are no tokens, and dW is done. */
+bool tt_weights_begin(const tt_call *c, bool adds, int threads, int64_t o, int64_t k, tt_weights_data *out);
+static inline bool tt_weights_adds(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dw_acc"); }
+
 /* linear_dw, linear_dw_acc (xsmm_weights.c). */
 bool tt_xsmm_weights_accepts(const tt_kernel_case *c, tt_dtype dt);
 size_t tt_xsmm_weights_scratch(const tt_kernel_case *c, level at);

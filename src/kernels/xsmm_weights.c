@@ -31,19 +31,13 @@ typedef struct weights {
 
 typedef struct weights_job {
 	const weights *f;
-	const uint8_t *x, *dy;
-	float *dw;
-	const float *state;  /* what the sums are added to; NULL: they are stored */
-	uint8_t *scratch;
-	int64_t tokens;
+	tt_weights_data d;
 	int64_t parts, part; /* cuts of o; lines of each */
 } weights_job;
 
-static bool adds(const tt_kernel_case *c) { return !strcmp(c->op, "linear_dw_acc"); }
-
 bool tt_xsmm_weights_accepts(const tt_kernel_case *c, tt_dtype dt)
 {
-	const tt_value *const *in = c->in + adds(c);
+	const tt_value *const *in = c->in + tt_weights_adds(c);
 	return tt_xsmm_fits(in[0], in[1]) && in[0]->dtype == dt &&
 	       (c->out[0]->dtype == TT_ACC || c->out[0]->dtype == TT_F32);
 }
@@ -51,8 +45,8 @@ bool tt_xsmm_weights_accepts(const tt_kernel_case *c, tt_dtype dt)
 /* Sizes that both `scratch` and `plan` need. */
 static weights weights_of(const tt_kernel_case *c, level at)
 {
-	const tt_value *const *in = c->in + adds(c);
-	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .form = tt_xsmm_form(in[0], at), .adds = adds(c)};
+	const tt_value *const *in = c->in + tt_weights_adds(c);
+	weights f = {.o = in[0]->dim[1].n, .k = in[1]->dim[1].n, .form = tt_xsmm_form(in[0], at), .adds = tt_weights_adds(c)};
 	f.threads = TT_MAX(c->threads, 1);
 	int64_t tokens = in[0]->dim[0].n;
 	f.chunk = f.piece[f.npieces++] = TT_MIN(f.form.chunk, TT_MAX(2, tt_round_up(tokens, 2)));
@@ -144,14 +138,14 @@ static void weights_panel(const weights_job *g, int64_t panel, int64_t o0, int64
 	unsigned csr = begin_tiles(&f->form);
 	for (int64_t i = 0; i < no; i += LINES) {
 		int64_t lines = TT_MIN(LINES, no - i), at = (o0 + i) * f->k + panel * WIDE;
-		float *c = g->dw + at;
+		float *c = g->d.dw + at;
 		const uint8_t *dyt = h->dyt + i * f->ld * esize;
-		if (g->state) {
+		if (g->d.state) {
 			float *sums = h->open ? h->open + i * WIDE : h->edge;
 			weights_tile(f, 1, h->n, h->first, lines, h->x, dyt, sums, WIDE);
 			if (h->last) {
 				end_tiles(&f->form, csr);
-				add_lines(lines, nf, c, g->state + at, f->k, sums);
+				add_lines(lines, nf, c, g->d.state + at, f->k, sums);
 				csr = begin_tiles(&f->form);
 			}
 			continue;
@@ -178,13 +172,13 @@ static void weights_task(void *ctx, int64_t task, int lane)
 	int64_t panels = tt_ceil_div(f->k, WIDE);
 	int64_t p0 = task / g->parts * f->group, p1 = TT_MIN(panels, p0 + f->group);
 	int64_t o0 = task % g->parts * g->part, o1 = TT_MIN(f->o, o0 + g->part);
-	uint8_t *xp = g->scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * m->to;
+	uint8_t *xp = g->d.scratch + lane * f->lane_bytes, *dyt = xp + f->group * f->chunk * WIDE * m->to;
 	weights_chunk h = {.dyt = dyt, .edge = (float *)(dyt + DY * f->ld * m->to)};
-	float *open = g->state && g->tokens > f->chunk ? h.edge + LINES * WIDE : NULL;
-	for (int64_t t0 = 0; t0 < g->tokens; t0 += f->chunk) {
-		int64_t n = TT_MIN(f->chunk, g->tokens - t0);
+	float *open = g->d.state && g->d.tokens > f->chunk ? h.edge + LINES * WIDE : NULL;
+	for (int64_t t0 = 0; t0 < g->d.tokens; t0 += f->chunk) {
+		int64_t n = TT_MIN(f->chunk, g->d.tokens - t0);
 		for (int64_t p = p0; p < p1; p++) {
-			const void *x = g->x + (t0 * f->k + p * WIDE) * m->from;
+			const void *x = g->d.x + (t0 * f->k + p * WIDE) * m->from;
 			void *to = xp + (p - p0) * f->chunk * WIDE * m->to;
 			int64_t nf = TT_MIN(WIDE, f->k - p * WIDE);
 			if (m->widened)
@@ -196,7 +190,7 @@ static void weights_task(void *ctx, int64_t task, int lane)
 		}
 		for (int64_t o = o0; o < o1; o += DY) {
 			int64_t no = TT_MIN(DY, o1 - o);
-			const void *dy = g->dy + (t0 * f->o + o) * m->from;
+			const void *dy = g->d.dy + (t0 * f->o + o) * m->from;
 			if (m->widened)
 				tt_lines_turn_widen(dy, f->o, n, no, f->ld, (float *)dyt);
 			else if (m->bf16)
@@ -205,7 +199,7 @@ static void weights_task(void *ctx, int64_t task, int lane)
 				tt_lines_turn_f32(dy, f->o, n, no, f->ld, (float *)dyt);
 			h.n = tt_round_up(n, m->pair);
 			h.first = t0 == 0;
-			h.last = t0 + n == g->tokens;
+			h.last = t0 + n == g->d.tokens;
 			for (int64_t p = p0; p < p1; p++) {
 				h.x = xp + (p - p0) * f->chunk * WIDE * m->to;
 				h.open = open ? open + ((p - p0) * (o1 - o0) + o - o0) * WIDE : NULL;
@@ -215,25 +209,30 @@ static void weights_task(void *ctx, int64_t task, int lane)
 	}
 }
 
+bool tt_weights_begin(const tt_call *c, bool adds, int threads, int64_t o, int64_t k, tt_weights_data *out)
+{
+	const tt_arg *dy = &c->in[adds], *x = dy + 1, *dw = &c->out[0];
+	TT_ASSERT(tt_pool_threads(c->env->pool) <= threads, "planned for %d threads, run with %d", threads, tt_pool_threads(c->env->pool));
+	TT_ASSERT(dy->n[1] == o && dy->ld == o && x->n[1] == k && x->ld == k && dw->ld == k && dy->n[0] == x->n[0], "planned for o %lld, k %lld",
+		  (long long)o, (long long)k);
+	*out = (tt_weights_data){.x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
+	if (adds && !(c->env->first && ((const tt_attr_accumulate *)c->attr)->first))
+		out->state = c->in[0].p;
+	for (int64_t i = 0; i < o * k && out->tokens == 0; i++)
+		out->dw[i] = out->state ? out->state[i] + 0 : 0;
+	return out->tokens > 0;
+}
+
 void tt_xsmm_weights_run(const tt_call *c)
 {
 	const weights *f = c->plan;
-	const tt_arg *dy = &c->in[f->adds], *x = dy + 1, *dw = &c->out[0];
 	int threads = tt_pool_threads(c->env->pool);
-	TT_ASSERT(threads <= f->threads, "planned for %d threads, run with %d", f->threads, threads);
-	TT_ASSERT(dy->n[1] == f->o && dy->ld == f->o && x->n[1] == f->k && x->ld == f->k && dw->ld == f->k && dy->n[0] == x->n[0],
-		  "planned for o %lld, k %lld", (long long)f->o, (long long)f->k);
-	weights_job g = {.f = f, .x = x->p, .dy = dy->p, .dw = dw->p, .scratch = c->scratch, .tokens = dy->n[0]};
-	if (f->adds && !(c->env->first && ((const tt_attr_accumulate *)c->attr)->first))
-		g.state = c->in[0].p;
-	if (g.tokens == 0) {
-		for (int64_t i = 0; i < f->o * f->k; i++)
-			g.dw[i] = g.state ? g.state[i] + 0 : 0;
+	weights_job g = {.f = f};
+	if (!tt_weights_begin(c, f->adds, f->threads, f->o, f->k, &g.d))
 		return;
-	}
 	/* Panels are dealt first; where they do not occupy every thread, lines of dW too. */
 	g.parts = f->groups >= threads ? 1 : TT_MIN(tt_ceil_div(threads, f->groups), tt_ceil_div(f->o, LINES));
-	if (g.state && g.tokens > f->chunk)
+	if (g.d.state && g.d.tokens > f->chunk)
 		g.parts = TT_MAX(g.parts, tt_ceil_div(f->o, OPEN));
 	g.part = tt_round_up(tt_ceil_div(f->o, g.parts), LINES);
 	g.parts = tt_ceil_div(f->o, g.part);

@@ -12,17 +12,6 @@
 static const double draw_every = 0.2; /* seconds: at most five times a second */
 static const double fade = 0.9;       /* weight of the steps before in the live line's speed */
 
-static const char *prefix(tt_log_level level)
-{
-	switch (level) {
-	case TT_LOG_DEBUG: return "debug: ";
-	case TT_LOG_INFO: return "";
-	case TT_LOG_WARN: return "warning: ";
-	case TT_LOG_ERROR: return "error: ";
-	}
-	return "";
-}
-
 static void log_sink(void *ctx, tt_log_level level, const char *line)
 {
 	tt_show *w = ctx;
@@ -30,7 +19,7 @@ static void log_sink(void *ctx, tt_log_level level, const char *line)
 	w->out.n = 0;
 	if (w->line.n)
 		tt_buf_str(&w->out, ERASE);
-	tt_buf_str(&w->out, prefix(level));
+	tt_buf_str(&w->out, tt_log_prefix(level));
 	tt_buf_str(&w->out, line);
 	tt_buf_str(&w->out, "\n");
 	int width = w->io.width ? w->io.width(w->io.ctx) : 0; /* may have shrunk since the line was made */

@@ -26,6 +26,16 @@ void tt_segments_deal(const tt_dim *d, int64_t edges[9])
 	}
 }
 
+/* A contraction that may be split over ranks yields terms of a sum, unless it is rounded here. */
+static bool yields(tt_graph *g, const tt_op *op, const tt_dim *contracted, tt_dtype dtype, bool rounded)
+{
+	bool splittable = tt_role_splittable(contracted->role);
+	if ((splittable && !rounded) == (dtype == TT_ACC))
+		return true;
+	tt_graph_fail(g, "%s: a contraction over %s yields %s", op->name, tt_role_name(contracted->role), splittable ? "acc" : "a value, not acc");
+	return false;
+}
+
 static bool linear_infer(tt_graph *g, const tt_op *op, const void *attr, int nin, const tt_value *const *in, int nout, tt_value *out)
 {
 	(void)nin, (void)nout;
@@ -37,11 +47,8 @@ static bool linear_infer(tt_graph *g, const tt_op *op, const void *attr, int nin
 			      tt_dtype_name(in[1]->dtype));
 		return false;
 	}
-	bool splittable = tt_role_splittable(in[0]->dim[1].role);
-	if ((splittable && !a->rounded) != (a->dtype == TT_ACC)) {
-		tt_graph_fail(g, "%s: a contraction over %s yields %s", op->name, tt_role_name(in[0]->dim[1].role), splittable ? "acc" : "a value, not acc");
+	if (!yields(g, op, &in[0]->dim[1], a->dtype, a->rounded))
 		return false;
-	}
 	out[0].dtype = a->dtype;
 	out[0].gdtype = in[0]->dtype; /* activation gradients are in the compute dtype, logits' too */
 	return true;
@@ -173,11 +180,8 @@ static bool linear_dx_infer(tt_graph *g, const tt_op *op, const void *attr, int 
 	const tt_attr_linear_dx *a = attr;
 	if (!tt_infer_val(g, op, in[0]))
 		return false;
-	bool splittable = tt_role_splittable(in[0]->dim[1].role);
-	if ((splittable && !a->rounded) != (a->dtype == TT_ACC)) {
-		tt_graph_fail(g, "%s: a contraction over %s yields %s", op->name, tt_role_name(in[0]->dim[1].role), splittable ? "acc" : "a value, not acc");
+	if (!yields(g, op, &in[0]->dim[1], a->dtype, a->rounded))
 		return false;
-	}
 	out[0].dtype = a->dtype;
 	return true;
 }
