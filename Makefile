@@ -123,7 +123,7 @@ proof: all
 
 bench: deps
 	+@$(BUILD) $(BIN)/titan
-	@if printf '#include <oneapi/dnnl/dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n#error\n#endif\n' | $(CC) -E - >/dev/null 2>&1; then \
+	+@if printf '#include <oneapi/dnnl/dnnl.h>\n#if DNNL_VERSION_MAJOR != 2\n#error\n#endif\n' | $(CC) -E - >/dev/null 2>&1; then \
 		$(BUILD) $(BIN)/bench/onednn_gemm; else rm -f $(BIN)/bench/onednn_gemm; fi
 	@BENCH_ONEDNN=$(BIN)/bench/onednn_gemm bench/run.sh $(BIN)/titan $(BIN)/bench
 
