@@ -109,11 +109,11 @@ typedef struct steps {
 	tt_verify_mesh mesh;
 	bool twice;         /* replicated squares count twice: the test must see it */
 	tt_tamper tamper;
-	double norm[MOST];
+	double norm[MOST], squares[MOST]; /* the norm; what metrics.norm_groups adds up for all gradients */
 	char text[MOST][512];
 } steps;
 
-/* Gradients of one before they are reduced: this rank's terms, where they are terms of a sum, add up to one. */
+/* Gradients of one before they are reduced: the ranks' terms, where they are terms of a sum, add up to one. The last has it all. */
 static tt_status ones(void *ctx, tt_trainer *t, tt_moment m)
 {
 	(void)ctx;
@@ -126,7 +126,7 @@ static tt_status ones(void *ctx, tt_trainer *t, tt_moment m)
 		const tt_layout *l = &tt_value_get(g, tt_value_find(g, s[k].name))->layout;
 		bool term = true;
 		for (int ax = 0; ax < g->mesh.naxes; ax++)
-			term &= g->mesh.ax[ax].size == 1 || l->ax[ax].type != TT_P || tt_trainer_coord(t)[ax] == 0;
+			term &= g->mesh.ax[ax].size == 1 || l->ax[ax].type != TT_P || tt_trainer_coord(t)[ax] == g->mesh.ax[ax].size - 1;
 		int64_t *x = calloc((size_t)s[k].count + 1, 3 * sizeof *x);
 		float *f = (float *)(void *)x;
 		for (int64_t i = 0; i < s[k].count && term; i++)
@@ -167,6 +167,14 @@ static tt_status one_step(tt_comm *c, void *ctx)
 	tt_step_report r = { .grad_norm = -1 };
 	TT_TRY(tt_trainer_create(&o, &t));
 	tt_status s = tt_trainer_step(t, &r);
+	int64_t n;
+	const tt_slot *state = tt_exec_states(tt_trainer_exec(t), &n);
+	for (int64_t i = 0; i < n && !s; i++) {
+		double sum = 0;
+		if (state[i].trainable && state[i].source < 0)
+			s = tt_trainer_square_sum(t, state[i].name, true, &sum);
+		x->squares[tt_comm_rank(c)] += sum;
+	}
 	x->norm[tt_comm_rank(c)] = r.grad_norm;
 	snprintf(x->text[tt_comm_rank(c)], sizeof x->text[0], "%s", s ? tt_error_text() : "");
 	tt_trainer_destroy(t);
@@ -197,7 +205,8 @@ static void norm_of_ones(tt_test *t)
 			x.tamper.graph = squares_twice;
 		if (!on_mesh(&x))
 			return;
-		double want = (double)(float)__builtin_sqrt((double)tt_llama_params(&x.o.model));
+		double count = (double)tt_llama_params(&x.o.model), want = (double)(float)__builtin_sqrt(count);
+		TT_CHECK_MSG(t, x.squares[0] == count && x.squares[1] == count, "mesh %d: squares %.9g and %.9g, want %.9g", k, x.squares[0], x.squares[1], count);
 		TT_CHECK_MSG(t, (x.norm[0] == want) == !x.twice, "mesh %d: norm %.9g, want %.9g", k, x.norm[0], want);
 	}
 }

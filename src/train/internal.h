@@ -60,9 +60,6 @@ int64_t tt_fit_bytes(tt_trainer *t); /* of its plan, all regions */
  * there are may be had, each with `limit` of its own. */
 tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, bool more_ranks) TT_CHECKED;
 
-/* Sum of squares of a parameter, or of its accumulated gradient, in double. */
-double tt_state_square_sum(tt_trainer *t, const char *param, bool grad);
-
 /* ---- a run: run.c, its checkpoints in checkpoint.c, resume.c and differences.c --------------------------------------------------------- */
 
 struct tt_run {

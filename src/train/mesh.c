@@ -207,9 +207,6 @@ tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *o)
 	if (cfg->hardware.ranks > 1 && values)
 		TT_FAIL(TT_ERR_USAGE, "%sdebug.record_hashes: \"values\" are of one rank's programs, hardware.ranks = %lld: \"state\" is recorded of meshes (titan verify compares "
 				      "their values)", tt_config_at(a, cfg, "hardware.ranks", "debug.record_hashes"), (long long)cfg->hardware.ranks);
-	if (cfg->hardware.ranks > 1 && cfg->metrics.norm_groups.n)
-		TT_FAIL(TT_ERR_USAGE, "%smetrics.norm_groups are of one rank in this version, hardware.ranks = %lld", tt_config_at(a, cfg, "hardware.ranks", "metrics.norm_groups"),
-			(long long)cfg->hardware.ranks);
 	o->layouts = own_rows(a, cfg);
 	if (o->layouts.n) {
 		tt_strings w;

@@ -1,4 +1,5 @@
-/* record.c: hashes of a mesh's states: those of shards add, so they are the ones that one rank has. */
+/* record.c: what is told of a mesh's states without moving them: hashes and sums of squares of shards add up to those of one rank. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "train/internal.h"
@@ -43,4 +44,37 @@ tt_status tt_mesh_hashes(tt_trainer *t, tt_comm_group *all, tt_arena *a, uint64_
 		for (int64_t i = 0; i < n; i++)
 			(*hash)[i] += every[r * n + i];
 	return TT_OK;
+}
+
+/* ---- sums of squares ---------------------------------------------------------------------------------------------------------------------- */
+
+static tt_status square_sum(tt_exec *e, const tt_slot *s, double *out)
+{
+	enum { BLOCK = 1024 };
+	union { float f[BLOCK]; double d[BLOCK]; int64_t limbs[3 * BLOCK]; } b;
+	bool f64 = s->dtype == TT_F64 || (s->dtype == TT_ACC && tt_tensor_bytes(e, s, 1) == 8);
+	for (int64_t at = 0; at < s->count; at += BLOCK) {
+		int64_t n = TT_MIN((int64_t)BLOCK, s->count - at);
+		TT_TRY(tt_tensor_read(e, s, at, &b, n));
+		for (int64_t k = 0; k < n; k++) {
+			double x = f64 ? b.d[k] : s->plane ? (double)b.limbs[k] * 0x1p-26 + (double)b.limbs[n + k] * 0x1p-66 : (double)b.f[k];
+			*out += x * x;
+		}
+	}
+	return TT_OK;
+}
+
+tt_status tt_team_squares(tt_trainer *t, const char *param, bool grad, double *out)
+{
+	tt_exec *e = tt_trainer_exec(t);
+	char name[512];
+	tt_slot s;
+	*out = 0;
+	if (!tt_trainer_owns(t, tt_trainer_rank(t), param))
+		return TT_OK;
+	/* Where ranks held terms of it, their sum is a state of its own (pass/exchanges.c). */
+	snprintf(name, sizeof name, "reduced.grad.%s", param);
+	const char *state = !grad ? param : tt_value_find(tt_trainer_graph(t), name) ? name : name + sizeof "reduced." - 1;
+	TT_TRY(tt_exec_slot(e, state, &s));
+	return square_sum(e, &s, out);
 }

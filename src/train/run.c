@@ -249,7 +249,7 @@ void tt_run_close(tt_run *r)
 /* ---- steps -------------------------------------------------------------------------------------------------------------------------------- */
 
 /* Norms of groups of gradients and parameters, on request: read back and summed in double. */
-static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
+static tt_status group_norms(tt_run *r, tt_metrics_scalar *out, int cap, int *count)
 {
 	const tt_config *cfg = r->cfg;
 	tt_exec *e = tt_trainer_exec(r->trainer);
@@ -258,14 +258,17 @@ static int group_norms(tt_run *r, tt_metrics_scalar *out, int cap)
 	int k = 0;
 	for (int g = 0; g < cfg->metrics.norm_groups.n && k + 2 <= cap; g++)
 		for (int grad = 1; grad >= 0; grad--) {
-			double sum = 0;
+			double sum = 0, one = 0;
 			for (int64_t i = 0; i < n; i++)
-				if (in_norm_group(cfg, g, &states[i]))
-					sum += tt_state_square_sum(r->trainer, states[i].name, grad);
+				if (in_norm_group(cfg, g, &states[i])) {
+					TT_TRY(tt_trainer_square_sum(r->trainer, states[i].name, grad, &one));
+					sum += one;
+				}
 			out[k++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "norm/%s/%s", grad ? "grad" : "param", cfg->metrics.norm_groups.items[g]),
 							__builtin_sqrt(sum) };
 		}
-	return k;
+	*count = k;
+	return TT_OK;
 }
 
 /* Ranks that can compute at once, with as many threads as rank 0 each, on machines like its own. */
@@ -307,7 +310,7 @@ static int comm_numbers(tt_run *r, const tt_step_report *s, tt_metrics_scalar *o
 	return n;
 }
 
-static void record_step(tt_run *r, const tt_step_report *s)
+static tt_status record_step(tt_run *r, const tt_step_report *s)
 {
 	double now = tt_now(), seconds = now - r->last_step_end;
 	tt_metrics_scalar extra[64 + 4 * TT_STEP_COMMS];
@@ -322,8 +325,9 @@ static void record_step(tt_run *r, const tt_step_report *s)
 		.forward_seconds = s->forward_seconds, .backward_seconds = s->backward_seconds, .optimizer_seconds = s->optim_seconds,
 		.save_seconds = r->save_seconds, .validate_seconds = r->validate_seconds, .memory_planned = r->planned,
 		.memory_resident = tt_memory_resident(), .skipped = s->skipped, .extra = extra,
-		.nextra = logged ? group_norms(r, extra, 64) : 0,
 	};
+	if (logged)
+		TT_TRY(group_norms(r, extra, 64, &m.nextra));
 	m.nextra += comm_numbers(r, s, extra + m.nextra, TT_COUNT(extra) - m.nextra);
 	for (int i = 0; i < s->ncomm; i++) {
 		m.comm_exposed += s->comm[i].exposed;
@@ -333,6 +337,7 @@ static void record_step(tt_run *r, const tt_step_report *s)
 	tt_arena_pop(r->arena, mark);
 	r->last_step_end = tt_now();
 	r->save_seconds = r->validate_seconds = 0;
+	return TT_OK;
 }
 
 tt_status tt_run_step(tt_run *r, tt_step_report *out)
@@ -344,7 +349,7 @@ tt_status tt_run_step(tt_run *r, tt_step_report *out)
 	r->sum.steps = s.step;
 	r->sum.tokens = r->tokens_seen;
 	r->sum.loss = s.loss;
-	record_step(r, &s);
+	TT_TRY(record_step(r, &s));
 	TT_TRY(tt_run_poll_save(r, false));
 	bool last = s.step >= cfg->training.steps;
 	/* Before the save: a run that resumes from it must not miss this validation. */

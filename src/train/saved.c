@@ -78,27 +78,3 @@ tt_status tt_saved_write(void *ctx, int64_t i, int64_t at, int64_t n, const void
 	tt_saved *s = ctx;
 	return tt_trainer_write(s->trainer, s->tensors[i].name, at, src, n);
 }
-
-double tt_state_square_sum(tt_trainer *t, const char *param, bool grad)
-{
-	tt_exec *e = tt_trainer_exec(t);
-	char name[512];
-	snprintf(name, sizeof name, "grad.%s", param);
-	tt_slot s;
-	if (tt_exec_slot(e, grad ? name : param, &s) != TT_OK)
-		return __builtin_nan("");
-	enum { BLOCK = 1024 };
-	union { float f[BLOCK]; double d[BLOCK]; int64_t limbs[3 * BLOCK]; } b;
-	double sum = 0;
-	bool f64 = s.dtype == TT_F64 || (s.dtype == TT_ACC && tt_tensor_bytes(e, &s, 1) == 8);
-	for (int64_t at = 0; at < s.count; at += BLOCK) {
-		int64_t n = TT_MIN((int64_t)BLOCK, s.count - at);
-		if (tt_tensor_read(e, &s, at, &b, n) != TT_OK)
-			return __builtin_nan("");
-		for (int64_t k = 0; k < n; k++) {
-			double x = f64 ? b.d[k] : s.plane ? (double)b.limbs[k] * 0x1p-26 + (double)b.limbs[n + k] * 0x1p-66 : (double)b.f[k];
-			sum += x * x;
-		}
-	}
-	return sum;
-}

@@ -405,6 +405,9 @@ tt_status tt_trainer_follow(tt_trainer *t)
 		case TT_TEAM_RESUME:
 			s = tt_trainer_resume(t, o.a, o.b, o.c);
 			break;
+		case TT_TEAM_SQUARES:
+			s = tt_trainer_square_sum(t, state[o.a].name, o.b, &loss);
+			break;
 		case TT_TEAM_READ:
 		case TT_TEAM_WRITE:
 			TT_ASSERT(o.a >= 0 && o.a < states, "state %lld of %lld", (long long)o.a, (long long)states);

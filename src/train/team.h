@@ -4,7 +4,7 @@
 
 #include "train/train.h"
 
-typedef enum tt_team_what { TT_TEAM_END, TT_TEAM_STEP, TT_TEAM_VALIDATE, TT_TEAM_RESUME, TT_TEAM_READ, TT_TEAM_WRITE } tt_team_what;
+typedef enum tt_team_what { TT_TEAM_END, TT_TEAM_STEP, TT_TEAM_VALIDATE, TT_TEAM_RESUME, TT_TEAM_READ, TT_TEAM_WRITE, TT_TEAM_SQUARES } tt_team_what;
 typedef struct tt_team_order { int64_t what, a, b, c; } tt_team_order; /* the call's arguments */
 
 typedef struct tt_team {
@@ -28,6 +28,8 @@ tt_status tt_team_hear(tt_team *m, tt_team_order *o) TT_CHECKED;
 tt_status tt_team_copy(tt_team *m, tt_trainer *t, bool reads, const char *name, int64_t at, int64_t n, void *out, const void *in) TT_CHECKED;
 /* Copies what this rank holds of elements [at, at+n) of a whole state into `out`, or from `in`. */
 tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in) TT_CHECKED;
+/* Sum of squares of a parameter, or of the gradient that the last update was made of, over what this rank holds and no rank before it does. */
+tt_status tt_team_squares(tt_trainer *t, const char *param, bool grad, double *out) TT_CHECKED;
 /* Is `rank` the first of those that hold the same piece? */
 bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name);
 

@@ -155,6 +155,9 @@ tt_status tt_trainer_follow(tt_trainer *t) TT_CHECKED;
  * led mesh's other ranks must be in tt_trainer_follow, or in a program that only reads what is written. */
 tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst, int64_t n) TT_CHECKED;
 tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n) TT_CHECKED;
+/* Sum of squares of a parameter, or of the gradient that the last update was made of, over all ranks, in double. All ranks call it, or are in
+ * tt_trainer_follow. */
+tt_status tt_trainer_square_sum(tt_trainer *t, const char *param, bool grad, double *out) TT_CHECKED;
 int64_t tt_trainer_checkpoint_bytes(tt_trainer *t); /* tensors of a full checkpoint */
 tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out) TT_CHECKED;
 int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */

@@ -182,6 +182,25 @@ tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const vo
 	return t->o.mesh.led ? team_copy(t, false, name, at, NULL, src, n) : tt_exec_write(t->exec, name, at, src, n);
 }
 
+tt_status tt_trainer_square_sum(tt_trainer *t, const char *param, bool grad, double *out)
+{
+	if (leads(t))
+		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_SQUARES, .a = state_of(t, param), .b = grad }));
+	double mine;
+	TT_TRY(tt_team_squares(t, param, grad, &mine));
+	*out = mine;
+	if (!many_ranks(t))
+		return TT_OK;
+	tt_mark mark = tt_arena_push(t->arena);
+	double *every = TT_NEWN(t->arena, double, t->ranks);
+	tt_status s = tt_comm_all_gather(t->all, "squares", &mine, sizeof mine, every);
+	*out = 0;
+	for (int i = 0; i < t->ranks; i++)
+		*out += every[i];
+	tt_arena_pop(t->arena, mark);
+	return s;
+}
+
 /* A graph of the mesh as this rank's. */
 static tt_status localise(tt_trainer *t, tt_graph *g, tt_graph **out)
 {
