@@ -85,6 +85,15 @@ static void shared_kv(tt_test *t)
 	proven(t, &o, &(tt_verify_options){ .ranks = 4, .steps = 2, .list = MESHES, .nlist = TT_COUNT(MESHES) }, TT_COUNT(MESHES));
 }
 
+/* The model and the data as they are: one rank's step is several microbatches too, and its tokens are those of all of them. */
+static void full(tt_test *t)
+{
+	static const tt_verify_mesh MESHES[] = { { .size = { 1, 1, 1, 2 } }, { .size = { 1, 2, 1, 1 }, .recompute = true }, { .size = { 1, 1, 2, 1 }, .in_turn = true } };
+	tt_run_options o = options(t, 4, 2, true, TT_F32);
+	o.tokens_per_microbatch = 2 * CONTEXT;
+	proven(t, &o, &(tt_verify_options){ .ranks = 2, .steps = 1, .full = true, .fast = true, .list = MESHES, .nlist = TT_COUNT(MESHES) }, TT_COUNT(MESHES));
+}
+
 static void eight(tt_test *t)
 {
 	all_meshes(t, 8, 2, true, TT_F32, 8, 3);
@@ -335,6 +344,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "bf16", bf16, TT_TIER_QUICK },
 	{ "shared_kv", shared_kv, TT_TIER_QUICK },
 	{ "fast", fast, TT_TIER_QUICK },
+	{ "full", full, TT_TIER_QUICK },
 	{ "norm_of_ones", norm_of_ones, TT_TIER_QUICK },
 	{ "nonfinite", nonfinite, TT_TIER_QUICK },
 	{ "hashes", hashes, TT_TIER_QUICK },

@@ -269,8 +269,8 @@ static void keep(void *ctx, const tt_probe_value *v)
 			return;
 		w->left -= bytes;
 		*e = (entry){ p->key, class_of(r->seg), lines, b.width, b.planes, b.size, TT_NEWN(w->a, uint8_t, bytes) };
-	} else if (v->instr < 0) {
-		return; /* as the program before it left it */
+	} else if (v->instr < 0 && !p->tokens) {
+		return; /* as the program before it left it; of tokens each microbatch has others */
 	}
 	tt_mark m = tt_arena_push(w->a);
 	uint8_t *tmp = TT_NEWN(w->a, uint8_t, b.planes * b.lines * b.width * b.size);
