@@ -198,6 +198,8 @@ static void case_rows(tt_test *t)
 		{ ROW "place = \"use\"\nvalue = \"*.input_layernorm.y\"\nby = \"*.q_prj.y\"\naxis = \"tp\"\ntype = \"R\"\n",
 		  "nobody of that name takes model.layers.0.input_layernorm.y; who does: linear, which makes \"*.self_attn.q_proj.y\"" },
 		{ ROW "place = \"store\"\nvalue = \"*norm.weight\"\naxis = \"tp\"\ntype = \"S(1)\"\n", "model.layers.0.input_layernorm.weight has 1 dim, so S(0) is all there is" },
+		{ ROW "place = \"param\"\nvalue = \"*.weight\"\naxis = \"fsdp\"\ntype = \"S(1)\"\n",
+		  "c.toml:12:15: parallelism.layouts: param \"*.weight\" on fsdp as S(1): model.layers.0.input_layernorm.weight has 1 dim, so S(0) is all there is" },
 		{ ROW "place = \"store\"\nvalue = \"*norm.weight\"\naxis = \"tp\"\ntype = \"P\"\n", "is f32, and only sums and counts can be stored as terms" },
 		{ ROW "place = \"store\"\nvalue = \"*.o_proj.weight\"\naxis = \"tp\"\ntype = \"S(0)\"\n", "without c.toml:12:15, every type is right, forward and backward" },
 	};
@@ -207,6 +209,8 @@ static void case_rows(tt_test *t)
 		tt_status s = options(t, tt_arena_printf(t->arena, BASE "%s", bad[i].rows), 0, NULL, &cfg, &o);
 		TT_CHECK_MSG(t, (s == TT_ERR_USAGE || s == TT_ERR_TYPE) && strstr(tt_error_text(), bad[i].error), "no \"%s\" in: %s", bad[i].error, s ? tt_error_text() : "(accepted)");
 	}
+	/* Of what an earlier row speaks for, a row need not have the dim. */
+	TT_CHECK_OK(t, options(t, BASE ROW "place = \"param\"\nvalue = \"*norm.weight\"\naxis = \"fsdp\"\ntype = \"R\"\n" ROW "place = \"param\"\nvalue = \"*.weight\"\naxis = \"fsdp\"\ntype = \"S(1)\"\n", 0, NULL, &cfg, &o));
 	/* A flag's rows are told by number; they take the place of the file's. */
 	const char *flag = "--parallelism.layouts=[{place=\"store\",value=\"*norm.weight\",axis=\"tp\",type=\"R\"},{place=\"store\",value=\"nrm\",axis=\"tp\",type=\"R\"}]";
 	TT_CHECK_FAILS(t, options(t, BASE, 1, &flag, &cfg, &o), TT_ERR_USAGE, "--parallelism.layouts[1]: parallelism.layouts: store \"nrm\" on tp as R: no parameter");
@@ -338,6 +342,8 @@ static void case_printed(tt_test *t)
 		"mesh: dp_shard 2, tp 2, sequence parallel\n",
 		"   1  store \"*.down_proj.weight\" on dp_shard as S(1) (c.toml:13:15)\n        2: *.mlp.down_proj.weight\n",
 		"   2  make \"*.self_attn.q\" on cp as R (c.toml:18:15)\n        no effect: cp has one rank\n",
+		" on cp as S(1) when head_swap\n        no effect: context parallelism is by gather (parallelism.context_parallel_method)\n",
+		" on tp as I when !sp\n        no effect: sequence parallelism is on (parallelism.enable_sequence_parallel)\n",
 		"param \"*\" on fsdp as S(0)\n",
 		"\nparameters, states and inputs, as they are stored\n",
 		"  *.mlp.down_proj.weight x2                    dp_shard=S(1) tp=S(1) ",

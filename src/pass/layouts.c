@@ -193,25 +193,34 @@ bool tt_row_used(const tt_layout_row *r, const tt_graph *g, tt_v v)
 
 typedef struct found {
 	int64_t values, used; /* that the pattern matches; of them, taken by whom the row says */
-	tt_v first;
-	const tt_graph *graph;
+	const tt_value *first;
+	const tt_value *flat; /* the first that it is the row of and that has no dim of its number; NULL: all have */
 } found;
 
-static found look_for(const tt_layout_row *r, const tt_graph *const *graphs, int n)
+/* Whether no earlier row speaks for the value on each of the row's axes. */
+static bool speaks_first(const tt_plan *plan, int row, const char *value)
+{
+	const tt_layout_row *r = tt_plan_row(plan, row);
+	bool first = r->place == TT_PLACE_USE; /* of each taker another row may be the first */
+	for (int ax = 0; ax < plan->mesh.naxes && !first; ax++)
+		first = tt_plan_find(plan, r->place, value, NULL, ax) == row;
+	return first;
+}
+
+static found look_for(const tt_plan *plan, int row, const tt_graph *const *graphs, int n)
 {
 	found f = { 0 };
+	const tt_layout_row *r = tt_plan_row(plan, row);
 	for (int k = 0; k < n; k++) {
 		const tt_graph *g = graphs[k];
 		for (tt_v v = 1; v < g->nvalues; v++) {
 			if (!tt_row_speaks_of(r, g, v))
 				continue;
-			bool used = tt_row_used(r, g, v);
-			if (!f.first) {
-				f.first = v;
-				f.graph = g;
-			}
+			const tt_value *x = &g->values[v];
+			f.first = f.first ? f.first : x;
+			f.flat = f.flat || r->type != TT_S || r->dim < x->ndim || !speaks_first(plan, row, x->name) ? f.flat : x;
 			f.values++;
-			f.used += used;
+			f.used += tt_row_used(r, g, v);
 		}
 	}
 	return f;
@@ -303,6 +312,8 @@ static const char *row_line(tt_arena *a, const tt_layout_row *r)
 const char *tt_row_idle(tt_arena *a, const tt_plan *plan, int row)
 {
 	const tt_layout_row *r = tt_plan_row(plan, row);
+	if (!applies(r, plan) && strcmp(r->when, "sp") && strcmp(r->when, "!sp"))
+		return tt_arena_printf(a, "context parallelism is by %s (parallelism.context_parallel_method)", tt_cp_method_name(plan->cp_method));
 	if (!applies(r, plan))
 		return r->when[0] == '!' ? "sequence parallelism is on (parallelism.enable_sequence_parallel)"
 					 : "sequence parallelism is off (parallelism.enable_sequence_parallel, parallelism.tensor_parallel_degree)";
@@ -328,18 +339,19 @@ tt_status tt_plan_check(tt_arena *a, const tt_plan *plan, const tt_graph *const 
 	for (int i = 0; i < plan->own.n; i++) {
 		const tt_layout_row *r = &plan->own.rows[i];
 		const char *where = plan->own.where[i];
-		found f = look_for(r, graphs, ngraphs);
+		found f = look_for(plan, i, graphs, ngraphs);
 		if (!f.values)
 			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: no %s is called so (near it: %s)", where, row_line(a, r),
 				r->place == TT_PLACE_STORE ? "parameter, state or input" : r->place == TT_PLACE_PARAM ? "parameter" : r->place == TT_PLACE_MAKE ? "value that a node makes" : "value",
 				near_names(a, r, graphs, ngraphs));
 		if (!f.used)
-			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: nobody of that name takes %s; who does: %s", where, row_line(a, r), f.graph->values[f.first].name,
+			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: nobody of that name takes %s; who does: %s", where, row_line(a, r), f.first->name,
 				takers(a, r, graphs, ngraphs));
-		const tt_value *x = &f.graph->values[f.first];
-		if (r->type == TT_S && r->dim >= x->ndim)
+		const tt_value *x = f.flat;
+		if (x)
 			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: %s has %d dim%s, so S(0)%s", where, row_line(a, r), x->name, x->ndim, x->ndim == 1 ? "" : "s",
 				x->ndim == 1 ? " is all there is" : x->ndim == 2 ? " or S(1)" : " to its last");
+		x = f.first;
 		if (r->type == TT_P && (r->place == TT_PLACE_STORE || r->place == TT_PLACE_PARAM) && x->dtype != TT_ACC && x->dtype != TT_I64)
 			TT_FAIL(TT_ERR_USAGE, "%s: parallelism.layouts: %s: %s is %s, and only sums and counts can be stored as terms (R, I or S(d) here; `use` with P counts a value once)",
 				where, row_line(a, r), x->name, tt_dtype_name(x->dtype));
