@@ -504,6 +504,10 @@ static void key_errors(tt_test *t)
 		{"[training]\nmax_context_length = 5\ncontext_length = 6", NULL,
 		 "f.toml:3:1: training.context_length and the key at f.toml:2:1 are one, training.context_length; keep one of "
 		 "them"},
+		{"[profiler]\nenable_profiling = 3", NULL, "f.toml:2:20: profiling.trace wants a boolean, got an integer (3)"},
+		{"[parallelism]\nenable_async_tensor_parallel = true", NULL, "f.toml:2:1: there is no parallelism.enable_async_tensor_parallel here: exchanges run beside products "
+		 "wherever nothing waits for them (--passes=-overlap: not); delete the key"},
+		{"[comm]\nmode = \"fake_backend\"", NULL, "f.toml:2:1: there is no comm.mode here: titan plan runs nothing and takes any number of ranks; delete the key"},
 		{"[training]\nglobal_batch_size = 8", NULL,
 		 "f.toml:2:1: there is no training.global_batch_size here: write training.tokens_per_step = "
 		 "global_batch_size * seq_len"},

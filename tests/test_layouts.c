@@ -298,6 +298,7 @@ static void case_degrees(tt_test *t)
 		{ DEGREES("", "32", "tensor_parallel_degree = 32\n"), "c.toml:11:1: parallelism.tensor_parallel_degree = 32 is more than the 16 heads (model.num_attention_heads): at most 16" },
 		{ DEGREES("", "3", "tensor_parallel_degree = 3\n"), "parallelism.tensor_parallel_degree = 3 does not deal 16 kv heads (model.num_key_value_heads) in whole ones, nor each of them to "
 								      "equally many ranks: 2 or 4, at most 16" },
+		{ DEGREES("", "4", "tensor_parallel_degree = 3\n"), "c.toml:11:1: parallelism.tensor_parallel_degree = 3 does not deal 16 kv heads" }, /* and 4 ranks: 3 would not do either */
 		{ DEGREES("num_attention_heads = 12\nnum_key_value_heads = 2\nhead_dim = 16\n", "8", "tensor_parallel_degree = 8\n"),
 		  "tensor_parallel_degree = 8 does not deal 12 heads with 2 kv heads (model.num_attention_heads, model.num_key_value_heads) in whole groups: 6 or 12" },
 		{ DEGREES("vocab_size = 3\n", "4", "tensor_parallel_degree = 4\n"), "tensor_parallel_degree = 4 is more than there are ids (model.vocab_size = 3): at most 2" },

@@ -5,9 +5,13 @@
  * Spellings of TorchTitan, today's and those of its TOML days. */
 
 #define NO_STAGES "this version has no pipeline stages; delete the key"
+#define NO_EXPERTS "this version has no experts; delete the key"
+#define OVERLAPS "exchanges run beside products wherever nothing waits for them (--passes=-overlap: not); delete the key"
+#define RECORDS "every exchange is recorded, and an error of one tells the last of every rank; delete the key"
 
 static const tt_alias ALIASES[] = {
 	{"validator.*", "validation.*", NULL},
+	{"profiler.enable_profiling", "profiling.trace", NULL},
 	{"profiler.*", "profiling.*", NULL},
 	{"training.num_tokens_per_train_step", "training.tokens_per_step", NULL},
 	{"training.num_tokens_per_microbatch_per_dp_rank", "training.tokens_per_microbatch", NULL},
@@ -64,10 +68,21 @@ static const tt_alias ALIASES[] = {
 	{"parallelism.pipeline_parallel_first_stage_less_layers", NULL, NO_STAGES},
 	{"parallelism.pipeline_parallel_last_stage_less_layers", NULL, NO_STAGES},
 	{"parallelism.pipeline_parallel_microbatch_size", NULL, NO_STAGES},
+	{"parallelism.pipeline_parallel_split_points", NULL, NO_STAGES},
 	{"parallelism.num_pp_microbatches", NULL, NO_STAGES},
 	{"parallelism.module_fqns_per_model_part", NULL, NO_STAGES},
-	{"parallelism.expert_tensor_parallel_degree", NULL, "this version has no experts; delete the key"},
-	{"parallelism.expert_parallel_comm_backend", NULL, "this version has no experts; delete the key"},
+	{"parallelism.expert_tensor_parallel_degree", NULL, NO_EXPERTS},
+	{"parallelism.expert_parallel_comm_backend", NULL, NO_EXPERTS},
+	{"parallelism.moe_comm_backend", NULL, NO_EXPERTS},
+	{"parallelism.non_blocking_capacity_factor", NULL, NO_EXPERTS},
+	{"parallelism.enable_loss_parallel", NULL, "logits are never gathered; delete the key"},
+	{"parallelism.enable_async_tensor_parallel", NULL, OVERLAPS},
+	{"experimental.enable_async_tensor_parallel", NULL, OVERLAPS},
+	{"parallelism.enable_compiled_autograd", NULL, "every program is compiled; delete the key"},
+	{"comm.trace_buf_size", NULL, RECORDS},
+	{"comm.save_traces_folder", NULL, RECORDS},
+	{"comm.save_traces_file_prefix", NULL, RECORDS},
+	{"comm.mode", NULL, "titan plan runs nothing and takes any number of ranks; delete the key"},
 	{"compile.*", NULL, "every program is compiled; delete the section"},
 };
 

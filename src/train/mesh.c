@@ -184,18 +184,19 @@ static void add_warnings(tt_arena *a, tt_strings *to, const char *const *more, i
 
 tt_status tt_mesh_options(tt_arena *a, const tt_config *cfg, tt_run_options *o)
 {
-	int size[TT_RUN_AXES];
-	TT_TRY(degrees(a, cfg, size));
 	static const tt_cp_method methods[] = { [TT_CFG_CP_GATHER] = TT_CP_GATHER, [TT_CFG_CP_HEAD_SWAP] = TT_CP_HEAD_SWAP, [TT_CFG_CP_RING] = TT_CP_RING };
 	static const tt_balance balances[] = { [TT_CFG_CP_HEADTAIL] = TT_BALANCE_HEADTAIL, [TT_CFG_CP_COST] = TT_BALANCE_COST, [TT_CFG_CP_NONE] = TT_BALANCE_NONE };
-	tt_run_mesh mesh = { .sp = cfg->parallelism.enable_sequence_parallel && size[TT_TP] > 1, .cp_method = methods[cfg->parallelism.context_parallel_method],
-			     .cp_balance = balances[cfg->parallelism.context_parallel_load_balancer] };
-	memcpy(mesh.size, size, sizeof mesh.size);
+	tt_run_mesh mesh = { .size = { 1, 1, (int)cfg->parallelism.context_parallel_degree, (int)cfg->parallelism.tensor_parallel_degree },
+			     .cp_method = methods[cfg->parallelism.context_parallel_method], .cp_balance = balances[cfg->parallelism.context_parallel_load_balancer] };
+	/* The model's limits come first: ranks that would do for the degrees help nobody if the model does not take them. */
 	const char *why = tt_run_mesh_illegal(a, &o->model, cfg->training.context_length, &mesh);
 	if (why) {
 		const char *key = !strncmp(why, "parallelism.context", 19) ? "parallelism.context_parallel_degree" : "parallelism.tensor_parallel_degree";
 		TT_FAIL(TT_ERR_USAGE, "%s%s", tt_config_at(a, cfg, key, NULL), why);
 	}
+	TT_TRY(degrees(a, cfg, mesh.size));
+	mesh.sp = cfg->parallelism.enable_sequence_parallel && mesh.size[TT_TP] > 1;
+	const int *size = mesh.size;
 	o->mesh = mesh;
 	if (!cfg->training.tokens_per_microbatch) { /* a rank's whole share */
 		int64_t rows = cfg->training.tokens_per_step / cfg->training.context_length;
