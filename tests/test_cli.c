@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #include "base/version.h"
-#include "cli/cli.h"
+#include "cli/pages.h"
 #include "kernels/kernels.h"
 #include "test.h"
 
@@ -142,6 +142,13 @@ static void help(tt_test *t)
 			for (const tt_argument *arg = c->arguments; arg->name && !has; arg++)
 				has = !strncmp(arg->name, s, strlen(arg->name));
 			TT_CHECK_MSG(t, has, "%s: %.12s has no line", c->name, s);
+		}
+		tt_usage u[TT_USAGES];
+		for (int i = tt_usage_split(t->arena, c, u) - 1; i >= 0; i--) { /* none is cut where brackets are open */
+			int open = 0;
+			for (const char *s = u[i].text; *s && open >= 0; s++)
+				open += (*s == '[') - (*s == ']');
+			TT_CHECK_MSG(t, open == 0 && strstr(b.s, u[i].text), "%s: usage \"%s\"", c->name, u[i].text);
 		}
 		for (int i = 0; i < TT_EXAMPLES; i++)
 			TT_CHECK_MSG(t, c->examples[i] && !strncmp(c->examples[i], tt_arena_printf(t->arena, "titan %s", c->name), 6 + strlen(c->name)) &&

@@ -15,13 +15,22 @@ static bool is_verb(const char *s, size_t n)
 	return n > 0 && s[0] != '-';
 }
 
+/* Where one usage ends: at a " | " that stands in no brackets. */
+static const char *usage_end(const char *s)
+{
+	int open = 0;
+	for (; *s && (open || strncmp(s, " | ", 3)); s++)
+		open += (*s == '[') - (*s == ']');
+	return *s ? s : NULL;
+}
+
 int tt_usage_split(tt_arena *a, const tt_command *c, tt_usage *out)
 {
 	char *head = tt_arena_printf(a, "titan %s", c->name);
 	size_t nhead = strlen(head);
 	int n = 0;
 	for (const char *s = c->usage; s;) {
-		const char *end = strstr(s, " | ");
+		const char *end = usage_end(s);
 		char *text = tt_arena_strndup(a, s, end ? (size_t)(end - s) : strlen(s));
 		if (strncmp(text, "titan ", 6))
 			text = tt_arena_printf(a, "%s %s", head, text);
