@@ -14,7 +14,7 @@ void tt_comm_set_timeout(tt_comm *c, double seconds)
 {
 	tt_comm *w = c->whole ? c->whole : c;
 	w->timeout_s = seconds;
-	if (seconds > 0)
+	if (seconds > 0 && w->silence_s != seconds) /* which threads beside this one read */
 		w->silence_s = seconds;
 }
 
@@ -27,7 +27,7 @@ const char *tt_comm_group_name(const tt_comm_group *g) { return g->name; }
 bool tt_comm_group_sees_memory(const tt_comm_group *g) { return g->comm->backend->sees_memory; }
 tt_comm_count tt_comm_group_count(const tt_comm_group *g) { return g->count; }
 
-tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out)
+static tt_status group_open(tt_comm *c, const char *name, int n, const int *ranks, bool beside, tt_comm_group **out)
 {
 	if (c->whole) {
 		for (int i = 0; i < n; i++)
@@ -36,12 +36,14 @@ tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ran
 	}
 	for (tt_comm_group *g = c->groups; g; g = g->next)
 		if (g->n == n && !strcmp(g->name, name) && !memcmp(g->ranks, ranks, sizeof *ranks * (size_t)n)) {
+			TT_ASSERT(g->beside == beside, "group %s: beside and not", name);
 			*out = g;
 			return TT_OK;
 		}
 	tt_comm_group *g = TT_NEW(c->arena, tt_comm_group);
 	g->comm = c;
 	g->name = tt_arena_strdup(c->arena, name);
+	g->beside = beside;
 	g->n = n;
 	g->ranks = TT_NEWN(c->arena, int, n);
 	g->index = -1;
@@ -58,6 +60,9 @@ tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ran
 	*out = g;
 	return TT_OK;
 }
+
+tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) { return group_open(c, name, n, ranks, false, out); }
+tt_status tt_comm_group_open_beside(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) { return group_open(c, name, n, ranks, true, out); }
 
 tt_status tt_comm_sub(tt_comm *c, int n, tt_comm **out)
 {
@@ -117,7 +122,7 @@ tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x)
 	g->seq++;
 	double began = tt_now();
 	tt_recorder *rec = c->recorder;
-	int64_t at = atomic_load_explicit(&rec->n, memory_order_relaxed);
+	int64_t at = atomic_fetch_add_explicit(&rec->claimed, 1, memory_order_relaxed), begun = at;
 	tt_record *r = &rec->ring[at % TT_RECORD];
 	atomic_store_explicit(&r->kind, x->kind, memory_order_relaxed);
 	put_name(r, x->name);
@@ -126,7 +131,8 @@ tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x)
 	atomic_store_explicit(&r->bytes, bytes, memory_order_relaxed);
 	atomic_store_explicit(&r->at, began, memory_order_relaxed);
 	atomic_store_explicit(&r->state, TT_REC_WAITS, memory_order_relaxed);
-	atomic_store_explicit(&rec->n, at + 1, memory_order_release);
+	while (begun <= at && !atomic_compare_exchange_weak_explicit(&rec->n, &begun, at + 1, memory_order_release, memory_order_relaxed))
+		; /* a later one may be there already */
 
 	TT_TRY(c->backend->arrive(g, x));
 	if (c->delay_us && g->n > 1)
@@ -157,6 +163,7 @@ typedef struct blocks {
 
 static void blocks_init(blocks *b, const tt_comm_group *g)
 {
+	TT_ASSERT(!g->beside, "group %s: the arena is another thread's", g->name);
 	b->mark = tt_arena_push(g->comm->arena);
 	b->give = g->n <= MEMBERS ? b->stack : TT_NEWN(g->comm->arena, tt_block, 2 * (int64_t)g->n);
 	b->take = b->give + g->n;
@@ -262,6 +269,8 @@ void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b)
 	double now = tt_now();
 	for (int64_t i = TT_MAX(n - TT_MIN(last, TT_RECORD), (int64_t)0); i < n; i++) {
 		const tt_record *e = &r->ring[i % TT_RECORD];
+		if (!atomic_load(&e->group)) /* another thread is about to write it */
+			continue;
 		char name[NAME];
 		get_name(e, name);
 		tt_buf_printf(b, "rank %d  %10.3f s ago  %-16s #%-6lld %-14s %12lld bytes  %-28s %s\n", rank, now - atomic_load(&e->at),

@@ -17,7 +17,7 @@
 
 #include "base/base.h"
 
-typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time */
+typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time, but for groups beside it */
 typedef struct tt_comm_group tt_comm_group; /* an ordered list of ranks, this one among them */
 
 typedef struct tt_comm_options {
@@ -74,6 +74,10 @@ void tt_comm_abort(tt_comm *c, tt_status code);
 /* The group of `ranks`, n distinct ones in order, this rank among them, made before the first step. All members call it with the same
  * list and name ("dp_shard*cp"); two groups of one name and list are one. Lives as long as `c`. */
 tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) TT_CHECKED;
+/* A group whose exchanges another thread of the rank makes, one thread at a time, beside those of its own: they have an order of their own, so neither waits
+ * for the other's. No timeout ends its waits, as who exchanges may write to a disk between two, only the end of a rank or of the world; the
+ * small collectives below are not for it. */
+tt_status tt_comm_group_open_beside(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) TT_CHECKED;
 int tt_comm_group_size(const tt_comm_group *g);
 int tt_comm_group_index(const tt_comm_group *g); /* this rank's place in the list */
 int tt_comm_group_rank(const tt_comm_group *g, int i);

@@ -32,6 +32,7 @@ typedef struct tt_record {
 
 typedef struct tt_recorder {
 	tt_record ring[TT_RECORD];
+	_Atomic int64_t claimed; /* entries that some thread of the rank has taken to write */
 	_Atomic int64_t n; /* exchanges begun */
 } tt_recorder;
 
@@ -55,12 +56,15 @@ struct tt_comm_group {
 	tt_comm *comm;
 	tt_comm_group *next;
 	const char *name;
+	bool beside; /* of another thread than the rank's own, and without a timeout */
 	int n, index;
 	int *ranks;
 	int64_t seq; /* exchanges begun */
 	tt_comm_count count;
 	void *own; /* the backend's */
 };
+
+static inline double tt_group_timeout(const tt_comm_group *g) { return g->beside ? 0 : g->comm->timeout_s; }
 
 void tt_recorder_print(const tt_recorder *r, int rank, int last, tt_buf *b);
 /* The newest entry, by value. */

@@ -57,9 +57,17 @@ typedef struct own {
 
 static tt_mpi_world *world_of(const tt_comm_group *g) { return g->comm->world; }
 
-static tt_status adopt(tt_mpi_world *w)
+/* A thread beside the rank's own says nothing to the user. */
+static void knows(const tt_comm_group *g)
 {
-	atomic_store(&w->adopted, true);
+	if (!g->beside)
+		atomic_store(&world_of(g)->adopted, true);
+}
+
+static tt_status adopt(const tt_comm_group *g)
+{
+	const tt_mpi_world *w = world_of(g);
+	knows(g);
 	TT_FAIL((tt_status)w->end.code, "%s", w->end.text);
 }
 
@@ -287,7 +295,7 @@ static void tell(const tt_comm_group *g, bool leaving, const tt_exchange *x, dou
 static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exchange *x, patience *p)
 {
 	tt_mpi_world *w = world_of(g);
-	double now = tt_now(), silence = g->comm->timeout_s > 0 ? 0 : g->comm->silence_s + 1 + 4 * w->period; /* who has a timeout knows better */
+	double now = tt_now(), silence = tt_group_timeout(g) > 0 ? 0 : g->comm->silence_s + 1 + 4 * w->period; /* who has a timeout knows better */
 	bool gone = false, silent = false;
 	int first = -1;
 	pthread_mutex_lock(&w->lock);
@@ -295,11 +303,13 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 		int r = g->ranks[i];
 		if (!waits_for(g, i, leaving))
 			continue;
-		atomic_store(&w->waits_for, first < 0 ? first = r : first);
+		first = first < 0 ? r : first;
+		if (!g->beside)
+			atomic_store(&w->waits_for, first);
 		gone |= (w->peers[r].beat.ended && !leaving) || tt_mpi_life_of(w, r) == TT_MPI_GONE;
 		silent |= silence > 0 && w->peers[r].heard > 0 && now - w->peers[r].heard > silence;
 	}
-	if ((terminated || (w->asked && *w->asked)) && p->waited > 0.25 && !p->told && !gone) {
+	if ((terminated || (w->asked && *w->asked)) && p->waited > (g->beside ? 10 : 0.25) && !p->told && !gone) {
 		p->told = true;
 		tell(g, leaving, x, p->waited);
 	}
@@ -319,7 +329,7 @@ static tt_status patient(const tt_comm_group *g, bool leaving, const tt_exchange
 	tt_mpi_world *w = world_of(g);
 	double now = tt_now();
 	if (atomic_load(&w->aborted))
-		return adopt(w);
+		return adopt(g);
 	if (!p->began)
 		*p = (patience){ .began = now, .looked = now, .nap = 20e-6, .here = p->here };
 	if (now - p->began < 1e-6 * g->comm->spin_us)
@@ -337,7 +347,7 @@ static tt_status patient(const tt_comm_group *g, bool leaving, const tt_exchange
 		TT_TRY(look_around(g, leaving, x, p));
 	}
 	/* The first ranks are impatient first: the others then say the same. */
-	if (g->comm->timeout_s > 0 && p->waited >= g->comm->timeout_s + TT_MIN(0.02 * g->comm->rank, 0.5))
+	if (tt_group_timeout(g) > 0 && p->waited >= tt_group_timeout(g) + TT_MIN(0.02 * g->comm->rank, 0.5))
 		return late(g, leaving, x, p->waited);
 	tt_mpi_sleep(p->nap);
 	p->waited += TT_MIN(tt_now() - now, 0.5);
@@ -569,8 +579,8 @@ static tt_status until_done(tt_comm_group *g, tt_exchange *x, bool leaving)
 		pthread_mutex_unlock(&w->lock);
 		TT_TRY(s);
 		if (atomic_load(&w->aborted))
-			return adopt(w);
-		if (!open || moved)
+			return adopt(g);
+		if ((!open || moved) && !g->beside)
 			atomic_store_explicit(&w->waits_for, -1, memory_order_relaxed);
 		if (!open)
 			return TT_OK;
@@ -588,9 +598,9 @@ static tt_status ended(tt_comm_group *g, tt_status s)
 {
 	if (s) {
 		mpi_abort(g->comm, s, tt_error_text());
-		atomic_store(&world_of(g)->adopted, true);
+		knows(g);
 		if (world_of(g)->end.culprit != g->comm->rank) /* somebody was faster: one text for all */
-			return adopt(world_of(g));
+			return adopt(g);
 	}
 	return s;
 }
@@ -599,7 +609,7 @@ static tt_status mpi_arrive(tt_comm_group *g, tt_exchange *x)
 {
 	tt_mpi_world *w = world_of(g);
 	if (atomic_load(&w->aborted))
-		return adopt(w);
+		return adopt(g);
 	int64_t room, given, taken;
 	uint32_t shapes;
 	given = sum_up(g, x, x->give, g->index, &room, &shapes);

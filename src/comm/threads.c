@@ -152,7 +152,7 @@ static tt_status wait_for(const tt_comm_group *g, _Atomic uint32_t *word, uint32
 	const world *w = c->world;
 	/* A process that is stopped, or a machine that sleeps, is not late: a nap that took longer than asked counts as long as it was asked for. */
 	enum { NAP = 1 };
-	double began = tt_now(), spin = began + 1e-6 * c->spin_us, waited = 0;
+	double began = tt_now(), spin = began + 1e-6 * c->spin_us, waited = 0, most = tt_group_timeout(g);
 	while (c->spin_us > 0 && tt_now() < spin)
 		for (int i = 0; i < 32; i++)
 			if ((atomic_load_explicit(word, memory_order_acquire) & SEQ) == seq)
@@ -165,9 +165,9 @@ static tt_status wait_for(const tt_comm_group *g, _Atomic uint32_t *word, uint32
 			return adopt(w);
 		if (!leaving && somebody_ended(g, seq))
 			return late(g, seq, leaving, x, 0, true);
-		double rest = c->timeout_s > 0 ? c->timeout_s - waited : NAP, nap = TT_MIN(rest, (double)NAP), slept = tt_now();
+		double rest = most > 0 ? most - waited : NAP, nap = TT_MIN(rest, (double)NAP), slept = tt_now();
 		if (rest <= 0)
-			return late(g, seq, leaving, x, c->timeout_s, false);
+			return late(g, seq, leaving, x, most, false);
 		struct timespec t = { (time_t)nap, (long)(1e9 * (nap - (double)(time_t)nap)) };
 		(void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, v, &t, NULL, 0);
 		waited += TT_MIN(tt_now() - slept, nap);
