@@ -154,6 +154,15 @@ tt_status tt_fs_open_read(const tt_fs *fs, const char *path, int *fd)
 	return TT_OK;
 }
 
+tt_status tt_fs_open_there(const tt_fs *fs, const char *path, int *fd)
+{
+	int f = open_again(fs, path, O_WRONLY);
+	if (f < 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
+	*fd = f;
+	return TT_OK;
+}
+
 tt_status tt_fs_pwrite(const tt_fs *fs, int fd, const char *path, const void *p, size_t n, int64_t at)
 {
 	size_t done = 0;

@@ -36,6 +36,7 @@ extern const tt_fs tt_fs_posix;
 
 tt_status tt_fs_open_write(const tt_fs *fs, const char *path, int *fd) TT_CHECKED; /* a new file; one that is there is an error */
 tt_status tt_fs_open_read(const tt_fs *fs, const char *path, int *fd) TT_CHECKED;
+tt_status tt_fs_open_there(const tt_fs *fs, const char *path, int *fd) TT_CHECKED; /* to write; one that is not there is an error */
 /* All n bytes, or an error. `path` is for its text. */
 tt_status tt_fs_pwrite(const tt_fs *fs, int fd, const char *path, const void *p, size_t n, int64_t at) TT_CHECKED;
 tt_status tt_fs_pread(const tt_fs *fs, int fd, const char *path, void *p, size_t n, int64_t at) TT_CHECKED;

@@ -15,12 +15,14 @@
  * Everything is written into the temporary folder and brought to the disk, then the folder is renamed, then `latest` is
  * replaced, then older checkpoints go. At any moment `latest` names a complete checkpoint.
  *
- * Tensors are whole and in canonical layout; the program lists them once, for saving and loading. One process (rank) writes a folder at a time.
+ * Tensors are whole and in canonical layout; the program lists them once, for saving and loading. One program writes a folder at a time: one process, or
+ * the ranks of one that are processes, each its share of the blocks (ranks.c); the bytes are the same.
  */
 #ifndef TT_CKPT_CKPT_H
 #define TT_CKPT_CKPT_H
 
 #include "ckpt/safetensors.h"
+#include "comm/comm.h"
 #include "model/hf.h"
 
 #ifndef TT_CKPT_BLOCK                       /* smaller where files are fuzzed */
@@ -68,6 +70,19 @@ tt_status tt_ckpt_parts(const char *const *names, int n, unsigned *out) TT_CHECK
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */
 
+/* Ranks that hold pieces of the tensors and write one checkpoint together: each block of a file is put together, checksummed and written by one of them. All
+ * call tt_ckpt_try and tt_ckpt_save_begin, for the same; the first leads: it makes the folder, and brings it to its place when all have their
+ * blocks on the disk. An error of one is the error of all, with its rank and host. The others' state may be all 0 but for `step`. */
+typedef struct tt_ckpt_ranks {
+	tt_comm *comm;
+	tt_comm_group *group; /* of all of them, for the writers' threads alone (tt_comm_group_open_beside) */
+	/* Of whole tensor i the elements that `rank` gives to `to` (places in the group), rising: how many of them lie before `at`; and the first run of them
+	 * in [at, end), *n long, `end` where there is none. Each element is given by one rank. From any thread. */
+	int64_t (*before)(void *ctx, int rank, int to, int64_t i, int64_t at);
+	int64_t (*run)(void *ctx, int rank, int to, int64_t i, int64_t at, int64_t end, int64_t *n);
+	tt_ckpt_read_fn *pack; /* `read` of what this rank holds of [at, at+n) alone, one run behind the other */
+} tt_ckpt_ranks;
+
 typedef struct tt_ckpt_options {
 	const tt_fs *fs;              /* NULL: the system's */
 	const char *folder;           /* of the run's checkpoints; made if it is not there */
@@ -79,8 +94,9 @@ typedef struct tt_ckpt_options {
 	const char *source;           /* folder (or config.json) the model came from, whose config and tokenizer files go along; NULL: none */
 	const tt_ckpt_tensor *tensors; /* borrowed */
 	int64_t ntensors;
-	tt_ckpt_read_fn *read;
+	tt_ckpt_read_fn *read;        /* not called where there are ranks */
 	void *ctx;
+	const tt_ckpt_ranks *ranks;   /* borrowed; NULL: this process writes alone */
 } tt_ckpt_options;
 
 typedef enum tt_ckpt_kind { TT_CKPT_FULL, TT_CKPT_MODEL_ONLY } tt_ckpt_kind;
@@ -104,14 +120,15 @@ tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_
 /* Before any tensor changes: returns when the save in progress does not need the program's tensors any more. An error of the
  * save is not returned here: the update may go on. */
 void tt_ckpt_before_update(tt_ckpt_writer *w);
+bool tt_ckpt_saving(const tt_ckpt_writer *w); /* is a save in progress? */
 
 typedef struct tt_ckpt_result {
 	int64_t step;         /* of the last save that was done and told; -1: none */
 	int64_t bytes;
 	double seconds;       /* from begin to the new `latest` */
 	double write_seconds; /* of that, tensor files until they are on the disk */
-	double stall_seconds; /* that begin and before_update took */
-	int64_t staged;       /* bytes */
+	double stall_seconds; /* that begin and before_update took, of ranks that of the one where they took longest */
+	int64_t staged;       /* bytes, of this rank */
 } tt_ckpt_result;
 /* Is the save over? *done is true once for each save (then *out is filled), also if it failed: the error is returned once. */
 tt_status tt_ckpt_poll(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out) TT_CHECKED;

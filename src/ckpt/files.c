@@ -16,7 +16,7 @@ const char *ckpt_torch_dtype(tt_st_dtype d)
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
 
-enum { CHUNK = 2048 };
+enum { CHUNK = CKPT_CHUNK };
 
 static void to_f32(float *dst, const uint8_t *src, tt_st_dtype in, int64_t n)
 {
@@ -192,11 +192,8 @@ static tt_status piece_fill(const ckpt_piece *p, int64_t first, int64_t n, tt_ck
 	return TT_OK;
 }
 
-tt_status ckpt_file_fill(const ckpt_file *f, int64_t lo, int64_t hi, tt_ckpt_read_fn *read, void *ctx, uint8_t *dst)
+int64_t ckpt_file_first(const ckpt_file *f, int64_t lo)
 {
-	if (lo < f->nhead)
-		memcpy(dst, f->head + lo, (size_t)(TT_MIN(hi, f->nhead) - lo));
-	/* The first piece that ends after lo. */
 	int64_t a = 0, b = f->npieces;
 	while (a < b) {
 		int64_t m = (a + b) / 2;
@@ -205,7 +202,14 @@ tt_status ckpt_file_fill(const ckpt_file *f, int64_t lo, int64_t hi, tt_ckpt_rea
 		else
 			b = m;
 	}
-	for (; a < f->npieces && f->pieces[a].at < hi; a++) {
+	return a;
+}
+
+tt_status ckpt_file_fill(const ckpt_file *f, int64_t lo, int64_t hi, tt_ckpt_read_fn *read, void *ctx, uint8_t *dst)
+{
+	if (lo < f->nhead)
+		memcpy(dst, f->head + lo, (size_t)(TT_MIN(hi, f->nhead) - lo));
+	for (int64_t a = ckpt_file_first(f, lo); a < f->npieces && f->pieces[a].at < hi; a++) {
 		const ckpt_piece *p = &f->pieces[a];
 		int64_t from = TT_MAX(lo, p->at), to = TT_MIN(hi, p->at + p->bytes), size = tt_st_dtype_size(p->out);
 		if (from >= to)

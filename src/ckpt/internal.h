@@ -34,6 +34,9 @@ void ckpt_files_plan(tt_arena *a, const char *stem, ckpt_piece *pieces, int64_t 
 		     int64_t *cap, const char **index);
 /* Bytes [lo, hi) of the file as they will stand in it; both multiples of 8, or the file's end. */
 tt_status ckpt_file_fill(const ckpt_file *f, int64_t lo, int64_t hi, tt_ckpt_read_fn *read, void *ctx, uint8_t *dst) TT_CHECKED;
+/* The first piece that ends after byte `lo`; npieces: none. */
+int64_t ckpt_file_first(const ckpt_file *f, int64_t lo);
+enum { CKPT_CHUNK = 2048 }; /* elements that are converted at a time */
 /* n elements; any pair of F64, F32, F16, BF16; other dtypes only to themselves. */
 void ckpt_convert(void *dst, tt_st_dtype out, const void *src, tt_st_dtype in, int64_t n);
 bool ckpt_is_float(tt_st_dtype d);
@@ -128,7 +131,28 @@ void ckpt_pack_init(ckpt_pack *p); /* after files and small are set */
 int64_t ckpt_pack_bytes(const ckpt_pack *p);
 /* Writes all files of the folder, which must be there, and brings them to the disk; not the folder itself. */
 tt_status ckpt_pack_write(ckpt_pack *p) TT_CHECKED;
+/* The small files alone; listed behind what is there. */
+tt_status ckpt_pack_small(ckpt_pack *p) TT_CHECKED;
 /* The pieces of a model: every tensor that is not of the optimizer. dtype TT_ST_NDTYPES: each as imported. */
 ckpt_piece *ckpt_pieces(tt_arena *a, const tt_ckpt_tensor *t, int64_t n, bool optim, tt_st_dtype dtype, int64_t *count);
+
+/* ---- ranks.c: the same, with the blocks dealt to ranks ------------------------------------------------------------------------ */
+
+typedef struct ckpt_share ckpt_share;
+/* Who writes which block, from what all know. In p->arena; p's blocks are rounds from here on. */
+ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx);
+void ckpt_share_free(ckpt_share *s); /* buffers */
+bool ckpt_share_leads(const tt_ckpt_ranks *r);
+/* All ranks call it: the same error on all if one has one, `mine` and its text among them; else TT_OK, and the leader's `word` on all. *stall: in this rank's
+ * seconds, out the most of all. */
+typedef struct ckpt_agreed { int64_t word; double stall; } ckpt_agreed;
+tt_status ckpt_share_agree(const tt_ckpt_ranks *r, tt_arena *a, const char *name, tt_status mine, ckpt_agreed *x) TT_CHECKED;
+/* The files of p->dir, empty ones; of the leader. */
+tt_status ckpt_share_create(ckpt_share *s) TT_CHECKED;
+/* Writes this rank's blocks of the files that are there, until they are on the disk; then all agree. The leader has all checksums and lists the files. */
+tt_status ckpt_share_write(ckpt_share *s) TT_CHECKED;
+/* Copies aside, from the last round, what this rank gives, as long as there is room: `bytes` in all at p->staging. In *staged what was. */
+tt_status ckpt_share_stage(ckpt_share *s, int64_t bytes, int64_t *staged) TT_CHECKED;
+int64_t ckpt_share_gives(const ckpt_share *s); /* bytes that this rank gives in all: what it would stage at most */
 
 #endif

@@ -95,6 +95,13 @@ static tt_status small_write(ckpt_pack *p, const ckpt_small *s)
 	return TT_OK;
 }
 
+tt_status ckpt_pack_small(ckpt_pack *p)
+{
+	for (int64_t i = 0; i < p->nsmall; i++)
+		TT_TRY(small_write(p, &p->small[i]));
+	return TT_OK;
+}
+
 static tt_status all_write(ckpt_pack *p, int *fds, uint8_t *buffer)
 {
 	int64_t first = 0;
@@ -108,9 +115,7 @@ static tt_status all_write(ckpt_pack *p, int *fds, uint8_t *buffer)
 	}
 	for (int64_t i = 0; i < p->nfiles; i++)
 		TT_TRY(tt_fs_sync(p->fs, fds[i], p->files[i].name));
-	for (int64_t i = 0; i < p->nsmall; i++)
-		TT_TRY(small_write(p, &p->small[i]));
-	return TT_OK;
+	return ckpt_pack_small(p);
 }
 
 tt_status ckpt_pack_write(ckpt_pack *p)

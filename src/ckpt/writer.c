@@ -8,14 +8,16 @@
 #include "ckpt/internal.h"
 
 enum { TEXT_BYTES = 2048 };
+static const char MAKE[] = "folder of a save"; /* the first exchange of ranks that save together */
 
 typedef struct job {
 	tt_arena *arena;
 	tt_ckpt_writer *w;
 	ckpt_pack pack;
+	ckpt_share *share; /* NULL: this process writes alone */
 	ckpt_manifest manifest;
 	const char *tmp; /* the folder in the making */
-	double begun;
+	double begun, waits_since, others_stall; /* an update waits since then, 0: none does; most of the ranks */
 	tt_ckpt_result result;
 	tt_status status;
 	char text[TEXT_BYTES];
@@ -31,7 +33,7 @@ struct tt_ckpt_writer {
 	int64_t ncarried;
 	tt_ckpt_carried *config;
 	tt_region staging;
-	pthread_mutex_t lock; /* for `moved` alone */
+	pthread_mutex_t lock; /* for `moved`, and what says how long training waited */
 	pthread_cond_t moved; /* a block was read, or the job failed */
 	pthread_t thread;
 	job *job;             /* NULL: none in progress */
@@ -60,12 +62,10 @@ static tt_status room_check(const tt_ckpt_options *o, int64_t bytes)
 	return TT_OK;
 }
 
-static tt_status folder_write(job *j)
+/* What says that all files are there and right, last. */
+static tt_status folder_seal(job *j)
 {
 	const tt_fs *fs = j->w->o.fs;
-	double t0 = tt_now();
-	TT_TRY(ckpt_pack_write(&j->pack));
-	j->result.write_seconds = tt_now() - t0;
 	j->manifest.files = j->pack.listed;
 	j->manifest.nfiles = j->pack.nlisted;
 	tt_buf b = { 0 };
@@ -80,18 +80,25 @@ static tt_status folder_write(job *j)
 	return TT_OK;
 }
 
-static tt_status save(job *j)
+static tt_status folder_make(job *j)
 {
 	const tt_ckpt_options *o = &j->w->o;
-	int64_t step = j->manifest.state.step;
 	TT_TRY(tt_fs_mkdirs(o->fs, o->folder));
 	ckpt_clean_stale(o->fs, o->folder);
 	TT_TRY(room_check(o, ckpt_pack_bytes(&j->pack)));
 	if (o->fs->mkdir(o->fs, j->tmp))
 		TT_FAIL(TT_ERR_IO, "%s: cannot create folder: %m", j->tmp);
-	tt_status s = folder_write(j);
+	return TT_OK;
+}
+
+/* To its place; if `s` is an error, or there is one, the temporary folder goes. */
+static tt_status folder_place(job *j, tt_status s)
+{
+	const tt_ckpt_options *o = &j->w->o;
 	if (s == TT_OK)
-		s = ckpt_publish(j->arena, o->fs, o->folder, j->tmp, step);
+		s = folder_seal(j);
+	if (s == TT_OK)
+		s = ckpt_publish(j->arena, o->fs, o->folder, j->tmp, j->manifest.state.step);
 	if (s != TT_OK) {
 		/* What it holds is of no use, and the disk may be full of it. The first error wins. */
 		tt_error_crumb(s, __FILE__, __LINE__);
@@ -100,12 +107,64 @@ static tt_status save(job *j)
 			tt_log(TT_LOG_WARN, "%s", tt_error_text());
 		TT_FAIL(s, "%s", j->text);
 	}
-	TT_TRY(ckpt_latest_write(j->arena, o->fs, o->folder, step));
+	TT_TRY(ckpt_latest_write(j->arena, o->fs, o->folder, j->manifest.state.step));
 	j->result.seconds = tt_now() - j->begun;
-	/* A checkpoint of the same step that this one has taken the place of lies under the temporary name: it goes first of all that goes, but
-	 * not before `latest` is right, so that what a restart needs never waits for removals. */
+	return TT_OK;
+}
+
+/* A checkpoint of the same step that this one has taken the place of lies under the temporary name: it goes first of all that goes, but
+ * not before `latest` is right, so that what a restart needs never waits for removals. */
+static void old_remove(job *j)
+{
+	const tt_ckpt_options *o = &j->w->o;
 	ckpt_clean_stale(o->fs, o->folder);
-	ckpt_prune(o->fs, o->folder, step, o->keep_latest_k);
+	ckpt_prune(o->fs, o->folder, j->manifest.state.step, o->keep_latest_k);
+}
+
+static tt_status save(job *j)
+{
+	TT_TRY(folder_make(j));
+	double t0 = tt_now();
+	tt_status s = ckpt_pack_write(&j->pack);
+	j->result.write_seconds = tt_now() - t0;
+	TT_TRY(folder_place(j, s));
+	old_remove(j);
+	return TT_OK;
+}
+
+static void tmp_name(job *j, int64_t process)
+{
+	j->tmp = j->pack.dir = tt_arena_printf(j->arena, "%s/.tmp-%s-%lld", j->w->o.folder, ckpt_step_name(j->arena, j->manifest.state.step), (long long)process);
+}
+
+/* The same of several ranks: between the agreements the first alone makes and places the folder, and all write into it. */
+static tt_status save_shared(job *j)
+{
+	const tt_ckpt_ranks *r = j->w->o.ranks;
+	bool leads = ckpt_share_leads(r);
+	ckpt_agreed x = { .word = getpid() };
+	tt_status s = leads ? folder_make(j) : TT_OK;
+	bool made = leads && s == TT_OK;
+	if (made)
+		s = ckpt_share_create(j->share);
+	s = ckpt_share_agree(r, j->arena, MAKE, s, &x);
+	double t0 = tt_now();
+	if (s == TT_OK) {
+		tmp_name(j, x.word);
+		s = ckpt_share_write(j->share);
+	}
+	j->result.write_seconds = tt_now() - t0;
+	if (s != TT_OK) /* all have it */
+		return made ? folder_place(j, s) : s;
+	if (leads)
+		s = folder_place(j, ckpt_pack_small(&j->pack));
+	pthread_mutex_lock(&j->w->lock);
+	x = (ckpt_agreed){ .stall = j->result.stall_seconds + (j->waits_since > 0 ? tt_now() - j->waits_since : 0) };
+	pthread_mutex_unlock(&j->w->lock);
+	TT_TRY(ckpt_share_agree(r, j->arena, "end of a save", s, &x));
+	j->others_stall = x.stall;
+	if (leads)
+		old_remove(j);
 	return TT_OK;
 }
 
@@ -124,7 +183,7 @@ void tt_ckpt_tidy(tt_ckpt_writer *w)
 
 static void job_run(job *j)
 {
-	j->status = save(j);
+	j->status = j->share ? save_shared(j) : save(j);
 	if (j->status != TT_OK)
 		memcpy(j->text, tt_error_text(), strlen(tt_error_text()) + 1);
 	tt_ckpt_writer *w = j->w;
@@ -137,7 +196,8 @@ static void job_run(job *j)
 
 static void *thread_main(void *ctx)
 {
-	tt_thread_set(0, "checkpoint");
+	const tt_ckpt_ranks *r = ((const job *)ctx)->w->o.ranks;
+	tt_thread_set(r ? tt_comm_rank(r->comm) : 0, "checkpoint");
 	job_run(ctx);
 	return NULL;
 }
@@ -164,9 +224,16 @@ tt_status tt_ckpt_writer_create(const tt_ckpt_options *o, tt_ckpt_writer **out)
 	return TT_OK;
 }
 
+/* Does another process perhaps still read what this one gave? Then it stays until the process ends, which is soon. */
+static bool given_up(const tt_ckpt_writer *w) { return w->o.ranks && tt_comm_given_up(w->o.ranks->comm); }
+
 static void job_free(tt_ckpt_writer *w)
 {
-	tt_arena_destroy(w->job->arena);
+	if (!given_up(w)) {
+		if (w->job->share)
+			ckpt_share_free(w->job->share);
+		tt_arena_destroy(w->job->arena);
+	}
 	w->job = NULL;
 }
 
@@ -187,10 +254,12 @@ void tt_ckpt_writer_destroy(tt_ckpt_writer *w)
 		return;
 	if (w->job) {
 		const char *text;
-		if (job_join(w, &text) != TT_OK)
-			tt_log(TT_LOG_ERROR, "%s", text);
+		if (job_join(w, &text) != TT_OK && !given_up(w) && !(w->o.ranks && !ckpt_share_leads(w->o.ranks)))
+			tt_log(TT_LOG_ERROR, "%s", text); /* of ranks the first speaks; the end of their world all tell */
 		job_free(w);
 	}
+	if (given_up(w))
+		return;
 	tt_region_close(&w->staging);
 	pthread_cond_destroy(&w->moved);
 	pthread_mutex_destroy(&w->lock);
@@ -228,6 +297,8 @@ static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
 	for (int64_t i = 0; i < w->ncarried; i++)
 		p->small[p->nsmall++] = w->carried[i];
 	ckpt_pack_init(p);
+	if (o->ranks)
+		j->share = ckpt_share_new(p, o->ranks, o->ctx);
 	ckpt_manifest *m = &j->manifest;
 	m->model_only = kind == TT_CKPT_MODEL_ONLY;
 	m->imported = TT_NEWN(a, ckpt_imported, o->ntensors);
@@ -238,20 +309,42 @@ static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
 }
 
 /* Files of the folder come and go in no time while nothing is synced. */
-static tt_status probe_write(tt_arena *a, const tt_ckpt_options *o)
+static tt_status probe_write(const tt_ckpt_options *o, const char *path, bool there)
 {
 	static const char bytes[] = "titan\n";
-	const char *path = tt_arena_printf(a, "%s/.tmp-try-%d", o->folder, (int)getpid());
 	int fd;
-	TT_TRY(tt_fs_mkdirs(o->fs, o->folder));
-	(void)o->fs->unlink(o->fs, path);
-	TT_TRY(tt_fs_open_write(o->fs, path, &fd));
+	if (!there)
+		(void)o->fs->unlink(o->fs, path);
+	TT_TRY(there ? tt_fs_open_there(o->fs, path, &fd) : tt_fs_open_write(o->fs, path, &fd));
 	tt_status s = tt_fs_pwrite(o->fs, fd, path, bytes, sizeof bytes - 1, 0);
 	tt_fs_close(o->fs, fd);
-	if (o->fs->unlink(o->fs, path) && s == TT_OK)
+	return s;
+}
+
+static const char *probe_path(tt_arena *a, const tt_ckpt_options *o, int64_t process) { return tt_arena_printf(a, "%s/.tmp-try-%lld", o->folder, (long long)process); }
+
+static tt_status probe(tt_arena *a, const tt_ckpt_options *o)
+{
+	bool leads = !o->ranks || ckpt_share_leads(o->ranks);
+	const char *path = probe_path(a, o, getpid());
+	tt_status s = leads ? tt_fs_mkdirs(o->fs, o->folder) : TT_OK;
+	if (leads && s == TT_OK)
+		s = probe_write(o, path, false);
+	if (o->ranks) { /* the others find the first's */
+		ckpt_agreed x = { .word = getpid() };
+		s = ckpt_share_agree(o->ranks, a, "try of a save", s, &x);
+		bool begun = s == TT_OK;
+		if (begun && !leads)
+			s = probe_write(o, probe_path(a, o, x.word), true);
+		if (begun && s != TT_OK)
+			s = tt_error_set(s, __FILE__, __LINE__, "%s (ranks write checkpoints together: job.dump_folder must be one folder, which all hosts share and may write to)",
+					 tt_arena_strdup(a, tt_error_text()));
+		if (begun)
+			s = ckpt_share_agree(o->ranks, a, "try of a save", s, &x);
+	}
+	if (leads && o->fs->unlink(o->fs, path) && s == TT_OK)
 		TT_FAIL(TT_ERR_IO, "%s: cannot be removed: %m", path);
-	TT_TRY(s);
-	return TT_OK;
+	return s;
 }
 
 static tt_status room_try(tt_arena *a, const tt_ckpt_options *o, int64_t bytes, int64_t saves)
@@ -275,10 +368,11 @@ tt_status tt_ckpt_try(tt_ckpt_writer *w, tt_ckpt_kind kind, tt_st_dtype dtype, i
 	j->arena = a;
 	j->w = w;
 	j->tmp = w->o.folder;
-	tt_status s = probe_write(a, &w->o);
-	if (s == TT_OK)
+	tt_status s = probe(a, &w->o);
+	bool leads = !w->o.ranks || ckpt_share_leads(w->o.ranks);
+	if (s == TT_OK && leads)
 		s = plan(j, kind, dtype);
-	if (s == TT_OK)
+	if (s == TT_OK && leads)
 		s = room_try(a, &w->o, ckpt_pack_bytes(&j->pack), saves);
 	tt_arena_destroy(a);
 	TT_TRY(s);
@@ -314,7 +408,7 @@ tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_
 	j->manifest.state.schedule.type = tt_arena_strdup(a, s->schedule.type ? s->schedule.type : "");
 	j->manifest.state.config = tt_arena_strdup(a, s->config ? s->config : "");
 	j->manifest.state.files = s->files ? tt_arena_strdup(a, s->files) : NULL;
-	j->tmp = tt_arena_printf(a, "%s/.tmp-%s-%d", w->o.folder, ckpt_step_name(a, s->step), (int)getpid());
+	tmp_name(j, getpid());
 	tt_status st = plan(j, kind, dtype);
 	if (st == TT_OK) {
 		w->job = j;
@@ -325,11 +419,16 @@ tt_status tt_ckpt_save_begin(tt_ckpt_writer *w, const tt_ckpt_state *s, tt_ckpt_
 			job_run(j);
 	}
 	if (st != TT_OK) {
-		w->job = NULL;
-		tt_arena_destroy(a);
+		ckpt_agreed x = { 0 };
+		if (w->o.ranks) /* the others have begun */
+			st = ckpt_share_agree(w->o.ranks, a, MAKE, st, &x);
+		w->job = j;
+		job_free(w);
 		TT_TRY(st);
 	}
-	j->result.stall_seconds = tt_now() - t0;
+	pthread_mutex_lock(&w->lock);
+	j->result.stall_seconds += tt_now() - t0;
+	pthread_mutex_unlock(&w->lock);
 	/* In place, an error is this call's; the result of a success waits for poll. */
 	if (!w->o.async && j->status != TT_OK) {
 		tt_status failed = j->status;
@@ -346,11 +445,20 @@ static void stage(tt_ckpt_writer *w, job *j)
 	ckpt_pack *p = &j->pack;
 	if (!w->staging.p) {
 		tt_region r;
-		if (tt_region_open("staging", (size_t)(w->o.staging / TT_CKPT_BLOCK * TT_CKPT_BLOCK), &r) != TT_OK)
+		int64_t bytes = j->share ? w->o.staging : w->o.staging / TT_CKPT_BLOCK * TT_CKPT_BLOCK;
+		if (tt_region_open("staging", (size_t)bytes, &r) != TT_OK)
 			return; /* then the update waits */
 		w->staging = r;
 	}
 	p->staging = w->staging.p;
+	if (j->share) {
+		j->copy_status = ckpt_share_stage(j->share, (int64_t)w->staging.n, &j->result.staged);
+		if (j->copy_status != TT_OK) {
+			memcpy(j->copy_text, tt_error_text(), strlen(tt_error_text()) + 1);
+			atomic_store(&p->failed, true);
+		}
+		return;
+	}
 	p->nslots = (int32_t)(w->staging.n / (size_t)TT_CKPT_BLOCK);
 	int64_t b = p->nblocks;
 	for (int64_t f = p->nfiles - 1; f >= 0; f--)
@@ -381,15 +489,21 @@ void tt_ckpt_before_update(tt_ckpt_writer *w)
 	if (!j || atomic_load(&j->pack.unread) == 0 || atomic_load(&j->pack.failed))
 		return;
 	double t0 = tt_now();
+	pthread_mutex_lock(&w->lock);
+	j->waits_since = t0;
+	pthread_mutex_unlock(&w->lock);
 	atomic_store(&j->pack.hurry, true);
 	stage(w, j);
 	pthread_mutex_lock(&w->lock);
 	while (atomic_load(&j->pack.unread) > 0 && !atomic_load(&j->pack.failed))
 		pthread_cond_wait(&w->moved, &w->lock);
+	j->result.stall_seconds += tt_now() - t0;
+	j->waits_since = 0;
 	pthread_mutex_unlock(&w->lock);
 	atomic_store(&j->pack.hurry, false);
-	j->result.stall_seconds += tt_now() - t0;
 }
+
+bool tt_ckpt_saving(const tt_ckpt_writer *w) { return w->job && !atomic_load(&w->job->done); }
 
 tt_status tt_ckpt_poll(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
 {
@@ -410,6 +524,8 @@ tt_status tt_ckpt_wait(tt_ckpt_writer *w, bool *done, tt_ckpt_result *out)
 		tt_error_set(s, __FILE__, __LINE__, "%s", text);
 	else
 		*out = w->job->result;
+	if (s == TT_OK)
+		out->stall_seconds = TT_MAX(out->stall_seconds, w->job->others_stall);
 	job_free(w);
 	TT_TRY(s);
 	return TT_OK;

@@ -5,9 +5,50 @@
 
 /* ---- start ---------------------------------------------------------------------------------------------------------------------------- */
 
-static void before_update(void *ctx)
+static bool before_update(void *ctx)
 {
 	tt_ckpt_before_update(ctx);
+	return tt_ckpt_saving(ctx);
+}
+
+/* Of every rank that takes part. */
+static tt_status writer_options(tt_arena *a, const tt_config *cfg, tt_saved *s, tt_comm *c, const tt_llama_config *model, tt_ckpt_options *out)
+{
+	TT_TRY(tt_saved_share(a, s, c));
+	*out = (tt_ckpt_options){
+		.folder = tt_arena_printf(a, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder), .keep_latest_k = cfg->checkpoint.keep_latest_k,
+		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED, .staging = cfg->checkpoint.staging_mib * TT_MIB, .model = model,
+		.tensors = s->tensors, .ntensors = s->n, .read = tt_saved_read, .ctx = s, .ranks = s->ranks.comm ? &s->ranks : NULL,
+	};
+	return TT_OK;
+}
+
+/* Rank 0 judges how it ended; here only the end of the world counts. */
+static tt_status follow_save(void *ctx, int64_t step, int64_t kind, int64_t dtype)
+{
+	bool done;
+	tt_ckpt_result r;
+	tt_status s = tt_ckpt_wait(ctx, &done, &r); /* the one before: rank 0 has waited for it, too */
+	if (s != TT_ERR_COMM)
+		s = step < 0 ? tt_ckpt_try(ctx, (tt_ckpt_kind)kind, (tt_st_dtype)dtype, 0)
+			     : tt_ckpt_save_begin(ctx, &(tt_ckpt_state){ .step = step }, (tt_ckpt_kind)kind, (tt_st_dtype)dtype);
+	return s == TT_ERR_COMM ? s : TT_OK;
+}
+
+tt_status tt_follow_checkpoints(tt_arena *a, const tt_config *cfg, const tt_run_options *o, tt_trainer *t, tt_ckpt_writer **out)
+{
+	tt_comm *c = o->mesh.comm;
+	*out = NULL;
+	if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || tt_comm_sees_memory(c) || tt_comm_size(c) == 1)
+		return TT_OK;
+	tt_saved *s;
+	tt_ckpt_options w;
+	TT_TRY(tt_saved_new(a, t, &s));
+	TT_TRY(writer_options(a, cfg, s, c, &o->model, &w));
+	TT_TRY(tt_ckpt_writer_create(&w, out));
+	tt_trainer_set_before_update(t, before_update, *out);
+	tt_trainer_set_save(t, follow_save, *out);
+	return TT_OK;
 }
 
 /* Folder (or config.json) whose small files go along into checkpoints: where the model came from. NULL: nowhere. */
@@ -32,13 +73,9 @@ tt_status tt_run_open_checkpoints(tt_run *r)
 	TT_TRY(tt_run_resume(r, folder));
 	if (cfg->checkpoint.load_only)
 		return TT_OK;
-	tt_ckpt_options w = {
-		.folder = folder, .keep_latest_k = cfg->checkpoint.keep_latest_k, 
-		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED && (!r->io.comm || tt_comm_sees_memory(r->io.comm)), /* else all ranks take part */
-	
-		.staging = cfg->checkpoint.staging_mib * TT_MIB, .model = &r->o.model, .source = model_source(r),
-		.tensors = r->saved->tensors, .ntensors = r->saved->n, .read = tt_saved_read, .ctx = r->saved,
-	};
+	tt_ckpt_options w;
+	TT_TRY(writer_options(r->arena, cfg, r->saved, r->io.comm, &r->o.model, &w));
+	w.source = model_source(r);
 	TT_TRY(tt_ckpt_writer_create(&w, &r->writer));
 	/* Resumed at a step of the user's choice, newer checkpoints stay until this run has one of its own. */
 	if (r->last_saved >= 0 && cfg->checkpoint.load_step < 0)
@@ -85,7 +122,10 @@ static tt_status begin(tt_run *r, bool model_only)
 		.schedule = { sc->warmup, sc->total, sc->decay, tt_decay_name(sc->type), sc->min_factor }, .config = r->o.config,
 	};
 	r->saving_model_only = model_only;
-	tt_status s = tt_ckpt_save_begin(r->writer, &st, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype_of(r, model_only));
+	tt_ckpt_kind kind = model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL;
+	tt_status s = tt_trainer_save(r->trainer, st.step, kind, dtype_of(r, model_only));
+	if (s == TT_OK)
+		s = tt_ckpt_save_begin(r->writer, &st, kind, dtype_of(r, model_only));
 	r->last_save_time = tt_now();
 	r->save_seconds += r->last_save_time - t0;
 	TT_TRY(s);
@@ -95,8 +135,8 @@ static tt_status begin(tt_run *r, bool model_only)
 /* What a failed save means: the end, if the config says so or if there is nothing to go on to. */
 static tt_status judge(tt_run *r, tt_status s)
 {
-	if (s == TT_OK)
-		return TT_OK;
+	if (s == TT_OK || s == TT_ERR_COMM) /* of ranks that are gone there is nothing to go on with */
+		return s;
 	if (r->cfg->checkpoint.on_error == TT_CFG_ON_ERROR_STOP || r->ending)
 		TT_FAIL(s, "%s; after step %lld, %s%s", tt_error_text(), (long long)tt_trainer_steps(r->trainer),
 			r->last_saved < 0 ? "with no checkpoint" : tt_arena_printf(r->arena, "with step %lld as the last checkpoint", (long long)r->last_saved),
@@ -115,7 +155,9 @@ tt_status tt_run_try_checkpoints(tt_run *r)
 	/* Saves by the clock are not counted: how many there will be is not known. */
 	int64_t saves = tt_ceil_div(left, cfg->checkpoint.interval);
 	bool model_only = saves == 1 && cfg->checkpoint.last_save_model_only && !cfg->checkpoint.enable_first_step_checkpoint;
-	return judge(r, tt_ckpt_try(r->writer, model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL, dtype_of(r, model_only), saves));
+	tt_ckpt_kind kind = model_only ? TT_CKPT_MODEL_ONLY : TT_CKPT_FULL;
+	TT_TRY(tt_trainer_save(r->trainer, -1, kind, dtype_of(r, model_only)));
+	return judge(r, tt_ckpt_try(r->writer, kind, dtype_of(r, model_only), saves));
 }
 
 /* ---- the run's side ---------------------------------------------------------------------------------------------------------------------- */

@@ -49,11 +49,15 @@ int64_t tt_loop_talk(const tt_trainer *t, int64_t rows, uint32_t *axes);
 typedef struct tt_saved {
 	tt_trainer *trainer;
 	tt_ckpt_tensor *tensors;
+	const tt_value **value; /* [n] typed */
 	int64_t n;
+	tt_ckpt_ranks ranks;    /* comm NULL: one process has all */
 } tt_saved;
 tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out) TT_CHECKED;
 tt_ckpt_read_fn tt_saved_read;   /* ctx: the tt_saved */
 tt_ckpt_write_fn tt_saved_write;
+/* How ranks that are processes save together; of others nothing. Before the first step. */
+tt_status tt_saved_share(tt_arena *a, tt_saved *s, tt_comm *c) TT_CHECKED;
 
 int64_t tt_fit_bytes(tt_trainer *t); /* of its plan, all regions */
 /* The plan of `o` does not fit (that is the error set so far): the error again, with the cheapest ways that would make it fit. more_ranks: others than
@@ -87,6 +91,8 @@ struct tt_run {
 
 /* Resumes if there is a checkpoint, and gets ready to save. */
 tt_status tt_run_open_checkpoints(tt_run *r) TT_CHECKED;
+/* Of a rank that follows, where ranks are processes: its part in saves. *out NULL: there are none. */
+tt_status tt_follow_checkpoints(tt_arena *a, const tt_config *cfg, const tt_run_options *o, tt_trainer *t, tt_ckpt_writer **out) TT_CHECKED;
 /* Before the first step: can there be a save? What to do if not is checkpoint.on_error's to say. */
 tt_status tt_run_try_checkpoints(tt_run *r) TT_CHECKED;
 /* Ends the save in progress if it is over, or waits for it. A failed one is an error only if checkpoint.on_error says so, or if the run is ending. */

@@ -226,8 +226,12 @@ tt_status tt_run_follow(const tt_config *cfg, tt_comm *c)
 	tt_status s = rank_options(a, cfg, c, &o);
 	if (s == TT_OK)
 		s = tt_trainer_create(&o, &t);
+	tt_ckpt_writer *w = NULL;
+	if (s == TT_OK)
+		s = tt_follow_checkpoints(a, cfg, &o, t, &w);
 	if (s == TT_OK)
 		s = tt_trainer_follow(t);
+	tt_ckpt_writer_destroy(w); /* the others end a save that is in progress, too */
 	tt_trainer_destroy(t);
 	tt_arena_destroy(a);
 	return s;

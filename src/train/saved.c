@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "train/internal.h"
+#include "train/team.h"
 
 /* Parameters and the optimizer's states; what is derived from them is made anew. */
 static bool is_saved(const tt_slot *x) { return x->region == TT_REGION_OPTIM || (x->region == TT_REGION_PARAM && x->source < 0); }
@@ -24,6 +25,7 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	tt_saved *s = TT_NEW(a, tt_saved);
 	s->trainer = t;
 	s->tensors = TT_NEWN(a, tt_ckpt_tensor, n);
+	s->value = TT_NEWN(a, const tt_value *, n);
 	for (int64_t i = 0; i < n; i++) {
 		const tt_slot *x = &states[i];
 		if (!is_saved(x))
@@ -34,6 +36,7 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 		const tt_value *whole = tt_value_get(tt_trainer_typed(t), tt_value_find(tt_trainer_typed(t), x->name));
 		for (int d = 0; d < x->ndim; d++)
 			c.dim[d] = whole->dim[d].n;
+		s->value[s->n] = whole;
 		s->tensors[s->n++] = c;
 	}
 	*out = s;
@@ -77,4 +80,33 @@ tt_status tt_saved_write(void *ctx, int64_t i, int64_t at, int64_t n, const void
 {
 	tt_saved *s = ctx;
 	return tt_trainer_write(s->trainer, s->tensors[i].name, at, src, n);
+}
+
+static int64_t before(void *ctx, int rank, int to, int64_t i, int64_t at)
+{
+	const tt_saved *s = ctx;
+	return tt_team_before(s->trainer, rank, to, s->value[i], at);
+}
+
+static int64_t run(void *ctx, int rank, int to, int64_t i, int64_t at, int64_t end, int64_t *n)
+{
+	const tt_saved *s = ctx;
+	return tt_team_run(s->trainer, rank, to, s->value[i], at, end, n);
+}
+
+static tt_status pack(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
+{
+	const tt_saved *s = ctx;
+	return tt_team_pack(s->trainer, s->tensors[i].name, at, n, dst);
+}
+
+tt_status tt_saved_share(tt_arena *a, tt_saved *s, tt_comm *c)
+{
+	if (!c || tt_comm_sees_memory(c) || tt_comm_size(c) == 1)
+		return TT_OK;
+	int n = tt_comm_size(c), *ranks = TT_NEWN(a, int, n);
+	for (int i = 0; i < n; i++)
+		ranks[i] = i;
+	s->ranks = (tt_ckpt_ranks){ .comm = c, .before = before, .run = run, .pack = pack };
+	return tt_comm_group_open_beside(c, "writers", n, ranks, &s->ranks.group);
 }

@@ -325,10 +325,9 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		double hyper[4] = { r.lr, 1 - power(o->beta1, t->updates), 1 - power(o->beta2, t->updates), 0 };
 		TT_TRY(write_real(t, "hyper", hyper, 4));
 		TT_TRY(tt_trainer_tamper_at(t, TT_BEFORE_UPDATE));
-		if (t->before_update)
-			t->before_update(t->before_ctx);
+		bool saving = t->before_update && t->before_update(t->before_ctx);
 		if (t->o.mesh.led) /* a save that rank 0 has begun reads from all */
-			TT_TRY(tt_comm_barrier(t->team.all, "before the update"));
+			TT_TRY(tt_team_before_update(&t->team, saving));
 		tt_cell cell = { .step = t->updates };
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
@@ -407,6 +406,10 @@ tt_status tt_trainer_follow(tt_trainer *t)
 			break;
 		case TT_TEAM_SQUARES:
 			s = tt_trainer_square_sum(t, state[o.a].name, o.b, &loss);
+			break;
+		case TT_TEAM_SAVE:
+			TT_ASSERT(t->save, "a save is asked of rank %d, which has no part in it", tt_trainer_rank(t));
+			s = t->save(t->save_ctx, o.a, o.b, o.c);
 			break;
 		case TT_TEAM_READ:
 		case TT_TEAM_WRITE:

@@ -46,6 +46,17 @@ tt_status tt_team_hear(tt_team *m, tt_team_order *o)
 	return TT_OK;
 }
 
+tt_status tt_team_before_update(tt_team *m, bool saving)
+{
+	bool patient = saving && !m->peers; /* who lives is seen all the same */
+	if (patient)
+		tt_comm_set_timeout(m->comm, 0);
+	TT_TRY(tt_comm_barrier(m->all, "before the update"));
+	if (patient)
+		tt_comm_set_timeout(m->comm, m->timeout_s);
+	return TT_OK;
+}
+
 /* ---- who holds what ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Where a rank is in the mesh of layouts. */
@@ -77,6 +88,47 @@ bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name)
 	for (int ax = 0; ax < g->mesh.naxes; ax++)
 		owns &= coord[ax] == 0 || v->layout.ax[ax].type == TT_S;
 	return owns;
+}
+
+/* Rows [first, first + n) of a whole state, columns [col, col + width) of `whole`, as `rank` holds it; n 0: it gives nothing to `to`. */
+typedef struct shard { int64_t first, n, col, width, whole; } shard;
+
+static shard shard_of(const tt_trainer *t, int rank, int to, const tt_value *v)
+{
+	const tt_graph *g = tt_trainer_typed(t);
+	int coord[TT_PLAN_AXES], theirs[TT_PLAN_AXES];
+	coords(t, rank, coord);
+	coords(t, to, theirs);
+	for (int ax = 0; ax < g->mesh.naxes; ax++)
+		if (coord[ax] != theirs[ax] && v->layout.ax[ax].type != TT_S)
+			return (shard){ .whole = 1 };
+	tt_piece row = tt_value_piece(g, v, 0, coord, -1), col = v->ndim > 1 ? tt_value_piece(g, v, 1, coord, -1) : (tt_piece){ .n = 1, .whole = 1 };
+	return (shard){ row.start, row.n, col.start, col.n, col.whole };
+}
+
+int64_t tt_team_before(const tt_trainer *t, int rank, int to, const tt_value *v, int64_t at)
+{
+	shard s = shard_of(t, rank, to, v);
+	int64_t row = at / s.whole - s.first;
+	if (row < 0)
+		return 0;
+	return row >= s.n ? s.n * s.width : row * s.width + TT_MIN(TT_MAX(at % s.whole - s.col, (int64_t)0), s.width);
+}
+
+int64_t tt_team_run(const tt_trainer *t, int rank, int to, const tt_value *v, int64_t at, int64_t end, int64_t *n)
+{
+	shard s = shard_of(t, rank, to, v);
+	if (s.width == s.whole) { /* whole lines are one run */
+		s = (shard){ 0, s.n > 0, s.first * s.whole, s.n * s.whole, INT64_MAX };
+	}
+	int64_t row = TT_MAX(at / s.whole, s.first);
+	if (row == at / s.whole && at % s.whole >= s.col + s.width)
+		row++;
+	if (row >= s.first + s.n || !s.width)
+		return end;
+	int64_t from = TT_MAX(at, row * s.whole + s.col);
+	*n = TT_MIN(end, row * s.whole + s.col + s.width) - from;
+	return *n > 0 ? from : end;
 }
 
 /* ---- whole tensors ---------------------------------------------------------------------------------------------------------------------------- */
@@ -138,6 +190,11 @@ static tt_status piece(tt_trainer *t, int rank, const char *name, int64_t at, in
 tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in)
 {
 	return piece(t, tt_trainer_rank(t), name, at, n, out, in, false);
+}
+
+tt_status tt_team_pack(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out)
+{
+	return piece(t, tt_trainer_rank(t), name, at, n, out, NULL, true);
 }
 
 static int64_t held(tt_trainer *t, int rank, const char *name, int ndim, int64_t at, int64_t n)

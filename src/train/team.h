@@ -4,7 +4,7 @@
 
 #include "train/train.h"
 
-typedef enum tt_team_what { TT_TEAM_END, TT_TEAM_STEP, TT_TEAM_VALIDATE, TT_TEAM_RESUME, TT_TEAM_READ, TT_TEAM_WRITE, TT_TEAM_SQUARES } tt_team_what;
+typedef enum tt_team_what { TT_TEAM_END, TT_TEAM_STEP, TT_TEAM_VALIDATE, TT_TEAM_RESUME, TT_TEAM_READ, TT_TEAM_WRITE, TT_TEAM_SQUARES, TT_TEAM_SAVE } tt_team_what;
 typedef struct tt_team_order { int64_t what, a, b, c; } tt_team_order; /* the call's arguments */
 
 typedef struct tt_team {
@@ -30,6 +30,14 @@ tt_status tt_team_copy(tt_team *m, tt_trainer *t, bool reads, const char *name, 
 tt_status tt_team_piece(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out, const uint8_t *in) TT_CHECKED;
 /* Sum of squares of a parameter, or of the gradient that the last update was made of, over what this rank holds and no rank before it does. */
 tt_status tt_team_squares(tt_trainer *t, const char *param, bool grad, double *out) TT_CHECKED;
+/* Of elements of whole state `name` (v: its typed value), those that `rank` gives to `to`: to whoever is placed as it is but for the axes that shard it. How many lie before
+ * `at`; the first run of them in [at, end), *n long, `end` where there is none. */
+int64_t tt_team_before(const tt_trainer *t, int rank, int to, const tt_value *v, int64_t at);
+int64_t tt_team_run(const tt_trainer *t, int rank, int to, const tt_value *v, int64_t at, int64_t end, int64_t *n);
+/* tt_team_piece with what is held one run behind the other. */
+tt_status tt_team_pack(tt_trainer *t, const char *name, int64_t at, int64_t n, uint8_t *out) TT_CHECKED;
+/* Before states change. `saving`: a save is in progress, whose disks others may wait for. */
+tt_status tt_team_before_update(tt_team *m, bool saving) TT_CHECKED;
 /* Is `rank` the first of those that hold the same piece? */
 bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name);
 

@@ -165,8 +165,12 @@ int64_t tt_trainer_steps(const tt_trainer *t); /* done so far */
 tt_status tt_trainer_resume(tt_trainer *t, int64_t steps, int64_t updates, int64_t skips) TT_CHECKED;
 int64_t tt_trainer_updates(const tt_trainer *t); /* what Adam's bias correction counts: steps that were not skipped */
 int64_t tt_trainer_skips(const tt_trainer *t);   /* in a row */
-/* Called right before any state changes, on the trainer's thread. NULL: nothing. */
-void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx);
+/* Called right before any state changes, on the trainer's thread; true: a save is in progress. NULL: nothing. */
+void tt_trainer_set_before_update(tt_trainer *t, bool (*fn)(void *ctx), void *ctx);
+/* A save that ranks which are processes make together: rank 0's trainer calls the others' `fn`, within tt_trainer_follow, with what it is given; those of
+ * threads, and one rank, are not called. step -1: it is only tried. */
+void tt_trainer_set_save(tt_trainer *t, tt_status (*fn)(void *ctx, int64_t step, int64_t kind, int64_t dtype), void *ctx);
+tt_status tt_trainer_save(tt_trainer *t, int64_t step, int64_t kind, int64_t dtype) TT_CHECKED;
 /* Validation looks at *stop before each batch, and ends with TT_ERR_STOP if it is set. NULL: nothing. */
 void tt_trainer_set_stop(tt_trainer *t, const volatile sig_atomic_t *stop);
 /* dtype (a tt_st_dtype) in which parameter i of tt_trainer_params' order was imported; -1: it was not. By name. */

@@ -18,10 +18,21 @@ int64_t tt_trainer_skips(const tt_trainer *t) { return t->skips; }
 
 void tt_trainer_set_stop(tt_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
 
-void tt_trainer_set_before_update(tt_trainer *t, void (*fn)(void *ctx), void *ctx)
+void tt_trainer_set_before_update(tt_trainer *t, bool (*fn)(void *ctx), void *ctx)
 {
 	t->before_update = fn;
 	t->before_ctx = ctx;
+}
+
+void tt_trainer_set_save(tt_trainer *t, tt_status (*fn)(void *ctx, int64_t step, int64_t kind, int64_t dtype), void *ctx)
+{
+	t->save = fn;
+	t->save_ctx = ctx;
+}
+
+tt_status tt_trainer_save(tt_trainer *t, int64_t step, int64_t kind, int64_t dtype)
+{
+	return leads(t) && !t->team.peers ? tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_SAVE, .a = step, .b = kind, .c = dtype }) : TT_OK;
 }
 
 int tt_trainer_imported(const tt_trainer *t, const char *name)

@@ -40,8 +40,10 @@ struct tt_trainer {
 	double *rows;          /* [2, rows of a step] token losses and valid tokens of each row, of this rank */
 	double *all_rows;      /* [ranks that share the step, 2, rows of a step] */
 	const volatile sig_atomic_t *stop; /* NULL: nothing stops a validation */
-	void (*before_update)(void *ctx);
+	bool (*before_update)(void *ctx);
 	void *before_ctx;
+	tt_status (*save)(void *ctx, int64_t step, int64_t kind, int64_t dtype); /* of a follower */
+	void *save_ctx;
 	int64_t rows_per_mb;
 	tt_recompute_report recompute; /* zeros in mode none */
 	tt_startup startup;
