@@ -329,7 +329,14 @@ static void faults(tt_test *t)
 	tt_log_set_sink(NULL, NULL);
 }
 
-/* A disk that fills up on one rank. */
+static int bad_sync(const tt_fs *fs, int fd)
+{
+	(void)fs, (void)fd;
+	errno = EIO;
+	return -1;
+}
+
+/* A disk that fills up on one rank, or takes what is written and cannot keep it. */
 static void full(tt_test *t)
 {
 	fake *f = fake_new(t, FEW);
@@ -348,6 +355,11 @@ static void full(tt_test *t)
 		job j = trouble_of(f, folder, 2);
 		TT_CHECK_OK(t, save(t, &j, all, FEW));
 		all_failed(t, &j, r, r ? "No space left on device (room and rights there" : "No space left on device");
+		whole(t, f, folder, 1);
+		fs[r].fs.fsync = bad_sync;
+		c[r].room = -1;
+		TT_CHECK_OK(t, save(t, &j, all, FEW));
+		all_failed(t, &j, r, "Input/output error");
 		whole(t, f, folder, 1);
 	}
 }
