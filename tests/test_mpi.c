@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 
+#include "base/fs.h"
 #include "comm/comm.h"
 
 #include <errno.h>
@@ -300,6 +301,120 @@ static void fast_bits(tt_test *t)
 	}
 }
 
+/* ---- saves ------------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static const char SAVE[] = "train configs/debug.toml --checkpoint.enable --checkpoint.interval=1 --checkpoint.last_save_model_only=false --checkpoint.keep_latest_k=0 "
+			   "--lr_scheduler.total_steps=20 --training.tokens_per_step=256 --training.tokens_per_microbatch=128 --training.context_length=64 "
+			   "--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2 ";
+/* 28 MB of states: eight blocks, in two files. */
+static const char LARGER[] = "--model.hidden_size=256 --model.head_dim=64 --model.intermediate_size=768 --model.num_hidden_layers=3";
+
+static int count(const char *said, const char *what);
+
+/* The newest whole checkpoint is of `step`, every byte of it, and nothing unfinished is left. */
+static void newest(tt_test *t, const char *folder, int step, bool clean)
+{
+	char *said;
+	int status = shell(t, tt_arena_printf(t->arena, "%s ckpt verify %s && ls -a %s/checkpoint", beside(t, "titan"), folder, folder), &said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, tt_arena_printf(t->arena, "latest: step %d", step)) && !(clean && strstr(said, ".tmp-")), "%s: %s", folder, said);
+}
+
+/* Processes write what threads write, each its share, while the next steps run. A rank that cannot is named on all. */
+static void saves(tt_test *t, int m)
+{
+	NEEDS(t, m);
+	char *said;
+	const char *titan = beside(t, "titan"), *threads = tt_test_path(t, "threads"), *many = tt_test_path(t, "many");
+	const char *args = tt_arena_printf(t->arena, "%s %s %s --job.dump_folder=%s", titan, SAVE, LARGER, many);
+	int status = shell(t, tt_arena_printf(t->arena, "%s %s %s --training.steps=2 --job.dump_folder=%s --ranks=4", titan, SAVE, LARGER, threads), &said);
+	TT_CHECK_MSG(t, status == 0, "%s", said);
+	status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s --training.steps=2", args), &said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "saved step 2: 28.5 MiB"), "%s", said);
+	same_files(t, threads, many, 1);
+	same_files(t, threads, many, 2);
+	newest(t, many, 2, true);
+	/* All but rank 0 may write no further than the fourth block of a file: an MPI's own files are smaller. */
+	status = launch(t, m, 1, "", tt_arena_printf(t->arena, "%s --training.steps=3 : -n 3 sh -c \"trap '' XFSZ; ulimit -f 24576; exec %s --training.steps=3\"", args, args), &said);
+	TT_CHECK_MSG(t, status != 0 && count(said, "File too large (room and rights there; ranks write a checkpoint together") >= 4 && count(said, "optimizer.safetensors: cannot write at byte ") >= 4 &&
+		     count(said, "after step 3, with step 2 as the last checkpoint") >= 4, "%s", said);
+	newest(t, many, 2, true);
+}
+
+static void saves_openmpi(tt_test *t) { saves(t, 0); }
+static void saves_mpich(tt_test *t) { saves(t, 1); }
+
+/* From processes to threads to one rank to other processes: the bytes of a rank that never stopped. */
+static void moves(tt_test *t)
+{
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		char *said;
+		const char *titan = beside(t, "titan"), *one = tt_test_path(t, tt_arena_printf(t->arena, "one-%d", m)), *many = tt_test_path(t, tt_arena_printf(t->arena, "many-%d", m));
+		static const struct { int processes; const char *flags; } legs[] = {
+			{ 4, "--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2" },
+			{ 0, "--ranks=3" },
+			{ 3, "--parallelism.data_parallel_replicate_degree=3 --parallelism.data_parallel_shard_degree=1" },
+			{ 0, "" },
+			{ 2, "--parallelism.context_parallel_degree=2 --checkpoint.async_mode=disabled" },
+			{ 4, "--parallelism.tensor_parallel_degree=4 --checkpoint.staging_mib=1" },
+		};
+		int status = shell(t, tt_arena_printf(t->arena, "%s %s --training.steps=%d --job.dump_folder=%s", titan, RUN, TT_COUNT(legs), one), &said);
+		TT_CHECK_MSG(t, status == 0, "%s", said);
+		for (int i = 0; i < TT_COUNT(legs); i++) {
+			const char *args = tt_arena_printf(t->arena, "%s %s --training.steps=%d --job.dump_folder=%s %s", titan, RUN, i + 1, many, legs[i].flags);
+			status = legs[i].processes ? launch(t, m, legs[i].processes, "", args, &said) : shell(t, args, &said);
+			TT_CHECK_MSG(t, status == 0 && (i == 0 || strstr(said, "resumed from")), "leg %d: %s", i, said);
+			if (i % 2)
+				same_files(t, one, many, i + 1);
+		}
+	}
+}
+
+/* A rank is killed at each exchange of a save of step 2: step 1 or 2 is whole, and the run goes on to the same end. */
+static void killed(tt_test *t)
+{
+	static const struct { const char *at; int rank, count, left; /* 0: that of either step */ } kills[] = {
+		{ "folder of a save", 0, 2, 1 }, { "folder of a save", 3, 2, 1 }, { "blocks of a save", 0, 3, 1 }, { "blocks of a save", 1, 4, 1 }, { "blocks written", 2, 2, 1 },
+		{ "checksums of a save", 0, 2, 1 }, { "end of a save", 0, 2, 2 }, { "end of a save", 2, 2, 0 },
+	};
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		char *said;
+		const char *straight = tt_test_path(t, tt_arena_printf(t->arena, "straight-%d", m));
+		int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s %s %s --training.steps=3 --job.dump_folder=%s", beside(t, "titan"), SAVE, LARGER, straight), &said);
+		TT_CHECK_MSG(t, status == 0, "%s", said);
+		for (int i = 0; i < TT_COUNT(kills); i++) {
+			const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "%d-%d", m, i));
+			const char *args = tt_arena_printf(t->arena, "%s %s %s --training.steps=3 --job.dump_folder=%s", beside(t, "titan"), SAVE, LARGER, folder);
+			status = launch(t, m, 4, tt_arena_printf(t->arena, "TITAN_FAULT='kill:%d:%s:%d'", kills[i].rank, kills[i].at, kills[i].count), args, &said);
+			TT_CHECK_MSG(t, status != 0, "%s, %s: it went well: %s", mpis[m].exec, kills[i].at, said);
+			bool two = tt_fs_exists(&tt_fs_posix, tt_arena_printf(t->arena, "%s/checkpoint/step-00000002", folder));
+			newest(t, folder, kills[i].left ? kills[i].left : two ? 2 : 1, false);
+			status = launch(t, m, 4, "", args, &said);
+			TT_CHECK_MSG(t, status == 0 && strstr(said, "resumed from"), "%s, %s: %s", mpis[m].exec, kills[i].at, said);
+			newest(t, folder, 3, true);
+			same_files(t, straight, folder, 3);
+		}
+	}
+}
+
+/* Another host's folder of the same name: a mount that one rank alone has. */
+static void other_folder(tt_test *t)
+{
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		char *said;
+		const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "run-%d", m));
+		TT_CHECK_OK(t, tt_mkdirs(folder));
+		if (!on_path(t->arena, "unshare") || shell(t, tt_arena_printf(t->arena, "unshare -m mount -t tmpfs none %s", folder), &said))
+			TT_SKIP(t, "unshare is not installed (util-linux), or mounts are not permitted here");
+		const char *args = tt_arena_printf(t->arena, "%s %s --training.steps=2 --job.dump_folder=%s", beside(t, "titan"), SAVE, folder);
+		int status = launch(t, m, 3, "", tt_arena_printf(t->arena, "%s : -n 1 unshare -m sh -c 'mount -t tmpfs none %s; exec %s'", args, folder, args), &said);
+		TT_CHECK_MSG(t, status != 0 && count(said, "rank 3 on ") >= 4 && count(said, "job.dump_folder must be one folder, which all hosts share") >= 4 && !strstr(said, "step      1"),
+			     "%s: %s", mpis[m].exec, said);
+	}
+}
+
 /* ---- trouble ---------------------------------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct trouble {
@@ -320,8 +435,11 @@ static const trouble troubles[] = {
 	{ "fail:3:losses of rows:1", "rank 3: a fault of a test", 4, "" },
 	{ "name:1:losses of rows:1", "\"another\": their programs differ", 4, "" },
 	{ "shape:1:losses of rows:1", "1 x 2 lines of 128 bytes, it expects 1 x 1 of 128", 4, "" },
-	{ "stop:2:gather of a tensor:3", "in gather of a tensor #", 3, "" },
-	{ "kill:2:gather of a tensor:3", "in gather of a tensor #", 3, "" },
+	{ "stop:2:blocks of a save:1", "; rank 2 ", 3, "" },
+	{ "kill:2:blocks of a save:1", "; rank 2 ", 3, "" },
+	{ "kill:0:checksums of a save:1", "; rank 0 ", 3, "" },
+	{ "stop:3:end of a save:2", "in save #", 3, "" }, /* nobody has a step to make */
+	{ "fail:3:blocks of a save:1", "rank 3: a fault of a test", 4, "" },
 	{ "stop:2:loss of a validation:1", "\"loss of a validation\"", 3, "" },
 	{ "kill:2:loss of a validation:1", "\"loss of a validation\"", 3, "" },
 	{ "stop:0:what to do:2", "of all \"what to do\"", 3, "" },
@@ -431,6 +549,11 @@ const tt_case tt_suite_mpi[] = {
 	{ "exchange_mpich", exchange_mpich, TT_TIER_QUICK },
 	{ "train_openmpi", train_openmpi, TT_TIER_QUICK },
 	{ "train_mpich", train_mpich, TT_TIER_CI },
+	{ "saves_openmpi", saves_openmpi, TT_TIER_QUICK },
+	{ "saves_mpich", saves_mpich, TT_TIER_CI },
+	{ "moves", moves, TT_TIER_CI },
+	{ "killed", killed, TT_TIER_CI },
+	{ "other_folder", other_folder, TT_TIER_CI },
 	{ "trouble", trouble_quick, TT_TIER_QUICK },
 	{ "trouble_openmpi", trouble_openmpi, TT_TIER_CI },
 	{ "trouble_mpich", trouble_mpich, TT_TIER_CI },

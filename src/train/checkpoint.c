@@ -193,7 +193,7 @@ tt_status tt_run_save_last(tt_run *r, bool model_only)
 
 void tt_run_drop_save(tt_run *r)
 {
-	if (r->writer && collect(r, true) != TT_OK)
+	if (r->writer && collect(r, true) != TT_OK && !(r->io.comm && tt_comm_given_up(r->io.comm))) /* that is said already */
 		tt_log(TT_LOG_WARN, "save failed: %s", tt_error_text());
 }
 
