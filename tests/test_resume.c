@@ -110,6 +110,60 @@ static void other_keys(tt_test *t)
 	RESUMED(t, "--training.tokens_per_step=128 --checkpoint.exclude_from_loading=dataloader", 0, "training.tokens_per_step: 64 up to step 4, 128 from here on");
 }
 
+/* ---- meshes ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void with_rows(tt_test *t, const char *rows)
+{
+	const char *text = tt_arena_printf(t->arena, "%s%s", read_text(t, "run.toml"), rows);
+	put(t, "run.toml", text, strlen(text));
+}
+
+static int lines_of(const char *text, const char *what)
+{
+	int n = 0;
+	while ((text = strstr(text, what)) && ++n)
+		text += strlen(what);
+	return n;
+}
+
+/* Another mesh, other rows: one line that says so; the same: none. */
+static void mesh(tt_test *t)
+{
+	static const char row[] = "[[parallelism.layouts]]\nplace = \"store\"\nvalue = \"*.down_proj.weight\"\naxis = \"fsdp\"\ntype = \"S(1)\"\n";
+	static const char other[] = "[[parallelism.layouts]]\nplace = \"store\"\nvalue = \"*.up_proj.weight\"\naxis = \"fsdp\"\ntype = \"S(1)\"\n";
+	make_texts(t);
+	make_config(t);
+	RUN(t, "run", "--training.steps=4 --ranks=2");
+	static const struct { const char *flags, *line; } cases[] = {
+		{ "--ranks=1", "parallelism: dp_shard 2 up to step 4, one rank from here on\n" },
+		{ "--ranks=2 --parallelism.tensor_parallel_degree=2", "parallelism: dp_shard 2 up to step 4, tp 2 with sequence parallel from here on\n" },
+		{ "--ranks=2 --parallelism.context_parallel_degree=2 --parallelism.context_parallel_method=ring",
+		  "parallelism: dp_shard 2 up to step 4, cp 2 (ring, headtail) from here on\n" },
+		{ "--ranks=2 --parallelism.data_parallel_replicate_degree=2", "parallelism: dp_shard 2 up to step 4, dp_replicate 2 from here on\n" },
+		{ "--ranks=2 --parallelism.data_parallel_shard_degree=2", NULL },
+		{ "--ranks=2", NULL },
+	};
+	for (int i = 0; i < TT_COUNT(cases); i++) {
+		RESUMED(t, cases[i].flags, 0, cases[i].line);
+		TT_CHECK_MSG(t, lines_of(said(t, "copy"), "parallelism: ") == (cases[i].line != NULL), "%s: %s", cases[i].flags, said(t, "copy"));
+	}
+	RESUMED(t, "--ranks=1 --checkpoint.exclude_from_loading=train_state", 0, NULL);
+	TT_CHECK(t, !strstr(said(t, "copy"), "parallelism: "));
+	with_rows(t, row);
+	RESUMED(t, "--ranks=2", 0, "parallelism: layouts: 0 rows, 1 from here on\n");
+	RESUMED(t, "--ranks=1", 0, "parallelism: dp_shard 2 up to step 4, one rank from here on; layouts: 0 rows, 1 from here on\n");
+	RUN(t, "rows", "--training.steps=4 --ranks=2");
+	remove_tree(t, "run");
+	copy_folder(t, "rows", "run");
+	RESUMED(t, "--ranks=2", 0, NULL);
+	TT_CHECK(t, !strstr(said(t, "copy"), "parallelism: "));
+	with_rows(t, other);
+	RESUMED(t, "--ranks=2", 0, "parallelism: layouts: 1 row, 2 from here on\n");
+	make_config(t);
+	with_rows(t, other);
+	RESUMED(t, "--ranks=2", 0, "parallelism: layouts: row 1 is another from here on\n");
+}
+
 /* ---- data ------------------------------------------------------------------------------------------------------------------------------ */
 
 static void data_changed(tt_test *t)
@@ -302,6 +356,7 @@ static void commands(tt_test *t)
 const tt_case tt_suite_resume[] = {
 	{ "model_keys", model_keys, TT_TIER_QUICK },
 	{ "other_keys", other_keys, TT_TIER_QUICK },
+	{ "mesh", mesh, TT_TIER_QUICK },
 	{ "data_changed", data_changed, TT_TIER_QUICK },
 	{ "newer", newer, TT_TIER_QUICK },
 	{ "validation_stopped", validation_stopped, TT_TIER_QUICK },

@@ -4,6 +4,7 @@
  *   refused   another optimizer, whose moments are others
  *   refused   what the data stream is made of, its seed included (tt_data_restore; the keys are only named here)
  *   told      what changes the mathematics from here on: optimizer, clipping, dtypes, numerics; each with what was and what is
+ *   noted     another mesh, other rows of layouts: they change nothing that is saved
  *   silent    the rest: names and places, reports, saving, memory, the machine
  *
  * What checkpoint.exclude_from_loading leaves out is not compared.
@@ -122,6 +123,54 @@ static const struct { const char *key, *what; unsigned part; } told[] = {
 	{ "training.context_length", "", TT_CKPT_DATALOADER },
 };
 
+/* ---- the mesh ------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *mesh_text(tt_arena *a, const tt_config *c)
+{
+	int64_t ranks = c->hardware.ranks, rep = c->parallelism.data_parallel_replicate_degree, cp = c->parallelism.context_parallel_degree, tp = c->parallelism.tensor_parallel_degree;
+	int64_t shard = c->parallelism.data_parallel_shard_degree < 0 ? ranks / (rep * cp * tp) : c->parallelism.data_parallel_shard_degree;
+	const char *text = "";
+#define AXIS(n, ...)                                                                                                   \
+	if ((n) > 1)                                                                                                   \
+		text = tt_arena_printf(a, "%s%s%s", text, *text ? ", " : "", tt_arena_printf(a, __VA_ARGS__));
+	AXIS(rep, "dp_replicate %lld", (long long)rep)
+	AXIS(shard, "dp_shard %lld", (long long)shard)
+	AXIS(cp, "cp %lld (%s, %s)", (long long)cp, tt_cfg_cp_method_word(c->parallelism.context_parallel_method), tt_cfg_cp_balance_word(c->parallelism.context_parallel_load_balancer))
+	AXIS(tp, "tp %lld%s", (long long)tp, c->parallelism.enable_sequence_parallel ? " with sequence parallel" : "")
+#undef AXIS
+	return *text ? text : "one rank";
+}
+
+static bool same_row(const tt_layout_entry *x, const tt_layout_entry *y)
+{
+	return x->place == y->place && !strcmp(x->value, y->value) && !strcmp(x->by, y->by) && x->axis == y->axis && x->type == y->type && x->when == y->when;
+}
+
+/* How rows of layouts differ; NULL: they do not. */
+static const char *rows_text(tt_arena *a, const tt_config *was, const tt_config *is)
+{
+	int n = was->parallelism.layouts.n, m = is->parallelism.layouts.n, k = 0;
+	while (k < TT_MIN(n, m) && same_row(&was->parallelism.layouts.items[k], &is->parallelism.layouts.items[k]))
+		k++;
+	if (n == m && k == n)
+		return NULL;
+	if (k == TT_MIN(n, m))
+		return tt_arena_printf(a, "%d row%s, %d from here on", n, n == 1 ? "" : "s", m);
+	return tt_arena_printf(a, "row %d is another from here on%s", k + 1, n == m ? "" : tt_arena_printf(a, ", and there are %d instead of %d", m, n));
+}
+
+static void note_mesh(tt_arena *a, int64_t step, const tt_config *was, const tt_config *is)
+{
+	const char *before = mesh_text(a, was), *now = mesh_text(a, is);
+	const char *rows = was->hardware.ranks > 1 || is->hardware.ranks > 1 ? rows_text(a, was, is) : NULL;
+	bool mesh = strcmp(before, now) != 0;
+	if (mesh || rows)
+		tt_log(TT_LOG_INFO, "parallelism: %s%s%s", mesh ? tt_arena_printf(a, "%s up to step %lld, %s from here on", before, (long long)step, now) : "", mesh && rows ? "; " : "",
+		       rows ? tt_arena_printf(a, "layouts: %s", rows) : "");
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------------------------ */
+
 typedef struct comparison {
 	int64_t step;
 	unsigned exclude;
@@ -161,6 +210,8 @@ tt_status tt_run_compare(tt_run *r, const tt_ckpt *c, unsigned exclude, tt_diffe
 				      "(checkpoint.exclude_from_loading = [\"optimizer\"])", r->o.optim.sgd ? "SGD" : "AdamW", tt_ckpt_dir(c), r->o.optim.sgd ? "AdamW" : "SGD");
 	comparison x = { .step = s->step, .exclude = exclude };
 	tt_config_diff(was, r->cfg, key_differs, &x);
+	if (!(exclude & TT_CKPT_TRAIN_STATE))
+		note_mesh(r->arena, s->step, was, r->cfg);
 	/* Where no key differs, what the data was is what the config says. */
 	if (!x.data.n) {
 		tt_buf_str(&x.data, "; as then, data.paths is [");
