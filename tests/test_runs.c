@@ -656,7 +656,7 @@ static void meshes(tt_test *t)
 	RUN_SAYS(t, "none", "--ranks=2 --parallelism.context_parallel_degree=2 --parallelism.context_parallel_method=head_swap", 2,
 		"= 2 ranks, which do not divide the kv heads: context_parallel_degree at most 1");
 	RUN_SAYS(t, "uneven", "--training.steps=1 --ranks=3", 0, "the 4 rows of a step are dealt to 3 data ranks, at most 2 each");
-	RUN_SAYS(t, "none", "--ranks=2 --parallelism.tensor_parallel_degree=3", 2, "hardware.ranks = 2 is no multiple of 3, the product of tensor_parallel_degree 3, so parallelism.data_parallel_shard_degree = -1 has no whole number left: --ranks=3");
+	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=2", 2, "hardware.ranks = 3 is no multiple of 2, the product of tensor_parallel_degree 2, so parallelism.data_parallel_shard_degree = -1 has no whole number left: --ranks=2 or 4");
 	RUN_SAYS(t, "none", "--ranks=3 --parallelism.tensor_parallel_degree=3", 2, "tensor_parallel_degree = 3 is more than the 2 heads (model.num_attention_heads): at most 2");
 }
 
