@@ -658,6 +658,12 @@ static void plan_of_config(tt_test *t)
 	TT_CHECK_INT(t, p.params, params);
 	TT_CHECK_INT(t, p.checkpoint, 3 * 4 * params); /* weights and two moments */
 	TT_CHECK_INT(t, p.staging, TT_MIN(TT_MIB, p.checkpoint));
+	/* Each of two ranks may copy aside its share. */
+	tt_config *two;
+	tt_doctor_plan q;
+	const char *ranks = tt_arena_printf(t->arena, "%s[hardware]\nranks = 2\n", text);
+	if (TT_CHECK_OK(t, tt_config_load_text(t->arena, "c.toml", ranks, strlen(ranks), 0, NULL, &two)) && TT_CHECK_OK(t, tt_doctor_plan_make(t->arena, "c.toml", two, &q)))
+		TT_CHECK(t, p.staging == TT_MIB && q.staging == q.checkpoint && q.checkpoint == p.checkpoint);
 	TT_CHECK(t, p.saves && p.keep == 3 && p.context == 64 && p.tokens == 256 && p.attention > 0 && p.attention < 0.5);
 	/* Heads of 24 fit no fast attention: by their dims, where the instruction set has one. */
 	bool attention = false;

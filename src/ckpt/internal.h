@@ -139,8 +139,10 @@ ckpt_piece *ckpt_pieces(tt_arena *a, const tt_ckpt_tensor *t, int64_t n, bool op
 /* ---- ranks.c: the same, with the blocks dealt to ranks ------------------------------------------------------------------------ */
 
 typedef struct ckpt_share ckpt_share;
-/* Who writes which block, from what all know. In p->arena; p's blocks are rounds from here on. */
-ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx);
+/* Who writes which block in which round, from what all know: `dealt`, as ckpt_share_dealt has it of an equal pack (borrowed), or NULL, which takes a while where there
+ * are many of both. In p->arena; p's blocks are rounds from here on. */
+ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx, const int64_t *dealt);
+const int64_t *ckpt_share_dealt(const ckpt_share *s, int64_t *n);
 void ckpt_share_free(ckpt_share *s); /* buffers */
 bool ckpt_share_leads(const tt_ckpt_ranks *r);
 /* All ranks call it: the same error on all if one has one, `mine` and its text among them; else TT_OK, and the leader's `word` on all. *stall: in this rank's

@@ -27,7 +27,7 @@ struct ckpt_share {
 	void *ctx;
 	int n, me;
 	int64_t rounds;
-	int64_t *block;      /* [n, rounds] the block that a rank writes in a round, -1: none */
+	const int64_t *block; /* [n, rounds] the block that a rank writes in a round, -1: none */
 	int64_t *first;      /* [nfiles + 1] number of a file's first block */
 	int64_t *gives, *at; /* [rounds] bytes that this rank gives; where they lie in the staging */
 	int64_t most;        /* of them */
@@ -145,8 +145,9 @@ static int64_t bytes_of(const ckpt_share *s, int rank, int to, int64_t b)
 static int64_t block_of(const ckpt_share *s, int rank, int64_t round) { return s->block[rank * s->rounds + round]; }
 
 /* The rank that holds most of it, of those who may have more; of equals the one that has fewest. */
-static void deal(ckpt_share *s)
+static void deal(ckpt_share *s, int64_t *block)
 {
+	memset(block, 0xff, sizeof *block * (size_t)(s->n * s->rounds));
 	tt_mark m = tt_arena_push(s->p->arena);
 	int64_t *has = TT_NEWN(s->p->arena, int64_t, s->n);
 	for (int64_t b = 0; b < s->p->nblocks; b++) {
@@ -159,19 +160,17 @@ static void deal(ckpt_share *s)
 				held = n;
 			}
 		}
-		s->block[best * s->rounds + has[best]++] = b;
+		block[best * s->rounds + has[best]++] = b;
 	}
 	tt_arena_pop(s->p->arena, m);
 }
 
-ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx)
+ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx, const int64_t *dealt)
 {
 	tt_arena *a = p->arena;
 	ckpt_share *s = TT_NEW(a, ckpt_share);
 	*s = (ckpt_share){ .p = p, .r = r, .ctx = ctx, .n = tt_comm_group_size(r->group), .me = tt_comm_group_index(r->group) };
 	s->rounds = tt_ceil_div(p->nblocks, s->n);
-	s->block = TT_NEWN(a, int64_t, s->n * s->rounds);
-	memset(s->block, 0xff, sizeof *s->block * (size_t)(s->n * s->rounds));
 	s->first = TT_NEWN(a, int64_t, p->nfiles + 1);
 	s->gives = TT_NEWN(a, int64_t, s->rounds);
 	s->at = TT_NEWN(a, int64_t, s->rounds);
@@ -184,7 +183,10 @@ ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx)
 		s->first[f + 1] = s->first[f] + p->files[f].nblocks;
 		s->fd[f] = -1;
 	}
-	deal(s);
+	int64_t *block = dealt ? NULL : TT_NEWN(a, int64_t, s->n * s->rounds);
+	if (block)
+		deal(s, block);
+	s->block = dealt ? dealt : block;
 	for (int64_t k = 0; k < s->rounds; k++) {
 		for (int i = 0; i < s->n; i++)
 			s->gives[k] += bytes_of(s, s->me, i, block_of(s, i, k));
@@ -192,6 +194,12 @@ ckpt_share *ckpt_share_new(ckpt_pack *p, const tt_ckpt_ranks *r, void *ctx)
 	}
 	atomic_store(&p->unread, s->rounds);
 	return s;
+}
+
+const int64_t *ckpt_share_dealt(const ckpt_share *s, int64_t *n)
+{
+	*n = s->n * s->rounds;
+	return s->block;
 }
 
 void ckpt_share_free(ckpt_share *s)

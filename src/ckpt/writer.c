@@ -33,6 +33,7 @@ struct tt_ckpt_writer {
 	int64_t ncarried;
 	tt_ckpt_carried *config;
 	tt_region staging;
+	struct { tt_st_dtype dtype; const int64_t *block; } dealt[2]; /* by kind: to which rank and round blocks were dealt; NULL: not yet */
 	pthread_mutex_t lock; /* for `moved`, and what says how long training waited */
 	pthread_cond_t moved; /* a block was read, or the job failed */
 	pthread_t thread;
@@ -266,6 +267,20 @@ void tt_ckpt_writer_destroy(tt_ckpt_writer *w)
 	tt_arena_destroy(w->arena);
 }
 
+/* The tensors stay the same, and so what is dealt. */
+static void deal(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
+{
+	tt_ckpt_writer *w = j->w;
+	bool known = w->dealt[kind].block && (kind == TT_CKPT_FULL || w->dealt[kind].dtype == dtype);
+	int64_t n;
+	j->share = ckpt_share_new(&j->pack, w->o.ranks, w->o.ctx, known ? w->dealt[kind].block : NULL);
+	if (known)
+		return;
+	const int64_t *block = ckpt_share_dealt(j->share, &n);
+	w->dealt[kind].block = memcpy(TT_NEWN(w->arena, int64_t, n), block, sizeof *block * (size_t)n);
+	w->dealt[kind].dtype = dtype;
+}
+
 static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
 {
 	tt_ckpt_writer *w = j->w;
@@ -298,7 +313,7 @@ static tt_status plan(job *j, tt_ckpt_kind kind, tt_st_dtype dtype)
 		p->small[p->nsmall++] = w->carried[i];
 	ckpt_pack_init(p);
 	if (o->ranks)
-		j->share = ckpt_share_new(p, o->ranks, o->ctx);
+		deal(j, kind, dtype);
 	ckpt_manifest *m = &j->manifest;
 	m->model_only = kind == TT_CKPT_MODEL_ONLY;
 	m->imported = TT_NEWN(a, ckpt_imported, o->ntensors);
@@ -370,7 +385,7 @@ tt_status tt_ckpt_try(tt_ckpt_writer *w, tt_ckpt_kind kind, tt_st_dtype dtype, i
 	j->tmp = w->o.folder;
 	tt_status s = probe(a, &w->o);
 	bool leads = !w->o.ranks || ckpt_share_leads(w->o.ranks);
-	if (s == TT_OK && leads)
+	if (s == TT_OK) /* of ranks all do, so that none has to in a save */
 		s = plan(j, kind, dtype);
 	if (s == TT_OK && leads)
 		s = room_try(a, &w->o, ckpt_pack_bytes(&j->pack), saves);

@@ -91,8 +91,8 @@ tt_status tt_doctor_plan_make(tt_arena *a, const char *name, const tt_config *cf
 	};
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		p.planned += p.region[i] = tt_exec_planned(e, i);
-	if (p.saves && p.async)
-		p.staging = TT_MIN(cfg->checkpoint.staging_mib * TT_MIB, p.checkpoint);
+	if (p.saves && p.async) /* ranks that are processes have room each for their share, threads one for all: which they will be is not known here */
+		p.staging = TT_MIN(cfg->checkpoint.staging_mib * TT_MIB * p.ranks, p.checkpoint);
 	/* Pairs of one whole row: a query attends to itself and all before it. */
 	double row = (double)p.context, pairs = row * (row + 1) / 2, w = (double)o.model.sliding_window;
 	if (w > 0 && w < row)
