@@ -44,7 +44,7 @@ tt_status tt_comm_launched(tt_comm_launch *out)
 
 void tt_mpi_fault_read(tt_mpi_world *w)
 {
-	static const char *const names[] = { "", "stop", "kill", "hang", "fail", "name", "shape" };
+	static const char *const names[] = { "", "stop", "kill", "hang", "fail", "name", "shape", "slow" };
 	char what[16] = "";
 	int rank = -1;
 	long long count = 1;
@@ -75,6 +75,9 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 	case TT_FAULT_HANG: /* it lives, and does not come */
 		for (;;)
 			tt_mpi_sleep(1);
+	case TT_FAULT_SLOW: /* so that others, and its own other threads, come far ahead of it */
+		tt_mpi_sleep(1);
+		return TT_FAULT_NONE;
 	case TT_FAULT_NONE:
 	case TT_FAULT_FAIL:
 	case TT_FAULT_NAME:
