@@ -338,16 +338,22 @@ static void failed(ckpt_share *s, tt_status why)
 static tt_status exchange(ckpt_share *s, int64_t round)
 {
 	const uint8_t *place = s->given;
+	int64_t b = block_of(s, s->me, round), lo = 0, hi = 0, sum = 0;
 	failed(s, round_get(s, round, &place));
 	s->now = round;
+	const ckpt_file *f = b < 0 ? NULL : file_of(s, b, &lo, &hi);
+	if (f && f->nhead > lo)
+		sum = TT_MIN(f->nhead, hi) - lo;
 	for (int i = 0; i < s->n; i++) {
 		int64_t bytes = bytes_of(s, s->me, i, block_of(s, i, round));
 		s->give[DATA * s->n + i] = tt_block_flat(place, bytes);
-		s->take[DATA * s->n + i] = tt_block_flat(NULL, bytes_of(s, i, s->me, block_of(s, s->me, round)));
+		s->take[DATA * s->n + i] = tt_block_flat(NULL, bytes_of(s, i, s->me, b));
+		sum += s->take[DATA * s->n + i].bytes;
 		s->give[STATUS * s->n + i] = tt_block_flat(&s->status, sizeof s->status);
 		s->take[STATUS * s->n + i] = tt_block_flat(NULL, sizeof s->status);
 		place += bytes;
 	}
+	TT_ASSERT(sum == hi - lo, "block %lld: %lld of %lld bytes are given", (long long)b, (long long)sum, (long long)(hi - lo));
 	tt_exchange x = { .kind = "save", .name = "blocks of a save", .give = s->give, .take = s->take, .parts = PARTS, .scratch = s->taken, .use = arrived, .ctx = s };
 	return tt_comm_exchange(s->r->group, &x);
 }
