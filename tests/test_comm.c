@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -46,12 +47,9 @@ static void compare(void *ctx, const tt_block *take, int n)
 					a->j->wrong++;
 }
 
-static tt_status exchange_rank(tt_comm *c, void *ctx)
+static tt_status exchange_on(tt_comm_group *g, job *j)
 {
-	job *j = ctx;
-	tt_comm_group *g;
-	TT_TRY(world_group(c, &g));
-	int n = tt_comm_size(c), me = tt_comm_rank(c);
+	int n = tt_comm_group_size(g), me = tt_comm_group_index(g);
 	tt_arena *a = tt_arena_create("test");
 	uint8_t *mine = tt_arena_alloc(a, (size_t)(n * LINES * 8));
 	tt_block *give = TT_NEWN(a, tt_block, n), *take = TT_NEWN(a, tt_block, n);
@@ -76,6 +74,13 @@ static tt_status exchange_rank(tt_comm *c, void *ctx)
 		j->wrong++;
 	tt_arena_destroy(a);
 	return s;
+}
+
+static tt_status exchange_rank(tt_comm *c, void *ctx)
+{
+	tt_comm_group *g;
+	TT_TRY(world_group(c, &g));
+	return exchange_on(g, ctx);
 }
 
 static void exchange(tt_test *t)
@@ -275,6 +280,54 @@ static void reading(tt_test *t)
 	TT_CHECK_INT(t, j.wrong, 0);
 }
 
+/* ---- another thread of the rank ------------------------------------------------------------------------------------------------------ */
+
+typedef struct other { tt_comm_group *g; job *j; double late; tt_status s; } other;
+
+static void *other_main(void *arg)
+{
+	other *o = arg;
+	nap(o->late);
+	o->s = exchange_on(o->g, o->j);
+	return NULL;
+}
+
+enum { BOTH, LATE, ENDS };
+
+static tt_status beside_rank(tt_comm *c, void *ctx)
+{
+	job *j = ctx;
+	tt_comm_group *g;
+	int ranks[8], me = tt_comm_rank(c);
+	for (int i = 0; i < j->n; i++)
+		ranks[i] = i;
+	other o = { .j = j, .late = j->how == LATE && me == 1 ? 0.5 : 0 };
+	TT_TRY(world_group(c, &g));
+	TT_TRY(tt_comm_group_open_beside(c, "beside", j->n, ranks, &o.g));
+	if (j->how == ENDS && me == 1)
+		TT_FAIL(TT_ERR_NUMERIC, "it ends");
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, other_main, &o))
+		TT_FAIL(TT_ERR_MEMORY, "no thread");
+	tt_status s = j->how == BOTH ? exchange_on(g, j) : TT_OK;
+	pthread_join(thread, NULL);
+	if ((o.s != TT_OK) != (j->how == ENDS))
+		j->wrong++;
+	return s;
+}
+
+/* Two threads of each rank exchange at once, each in its order; no timeout ends the other's wait, the end of a rank does. */
+static void beside(tt_test *t)
+{
+	job j = { .t = t, .n = 4, .rounds = 300 };
+	TT_CHECK_OK(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 60 }, beside_rank, &j));
+	j.how = LATE;
+	TT_CHECK_OK(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 0.1 }, beside_rank, &j));
+	j.how = ENDS;
+	TT_CHECK_FAILS(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 60 }, beside_rank, &j), TT_ERR_NUMERIC, "rank 1: it ends");
+	TT_CHECK_INT(t, j.wrong, 0);
+}
+
 /* ---- delay and the recorder ---------------------------------------------------------------------------------------------------------- */
 
 static tt_status delay_rank(tt_comm *c, void *ctx)
@@ -313,6 +366,7 @@ const tt_case tt_suite_comm[] = {
 	{ "groups", groups, TT_TIER_QUICK },
 	{ "trouble", trouble, TT_TIER_QUICK },
 	{ "reading", reading, TT_TIER_QUICK },
+	{ "beside", beside, TT_TIER_QUICK },
 	{ "recorder", recorder, TT_TIER_QUICK },
 	{ 0 },
 };

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -167,6 +168,17 @@ static tt_status one_exchange(tt_comm_group *g, int round, bool lands, int *wron
 	return s;
 }
 
+/* Another thread of the rank, in a group beside. */
+typedef struct other { tt_comm_group *g; int wrong; tt_status s; } other;
+
+static void *other_main(void *arg)
+{
+	other *o = arg;
+	for (int round = 0; round < 60 && !o->s; round++)
+		o->s = one_exchange(o->g, round, round % 2, &o->wrong);
+	return NULL;
+}
+
 static tt_status exchange_rank(tt_comm *c, void *ctx)
 {
 	int *wrong = ctx, ranks[RANKS] = { 0, 1, 2 }, me = tt_comm_rank(c), n = tt_comm_size(c);
@@ -175,6 +187,11 @@ static tt_status exchange_rank(tt_comm *c, void *ctx)
 	if (me < 2)
 		TT_TRY(tt_comm_group_open(c, "pair", 2, ranks, &pair));
 	TT_TRY(tt_comm_group_open(c, "back", n, (int[]){ 2, 1, 0 }, &back));
+	other o = { 0 };
+	pthread_t thread;
+	TT_TRY(tt_comm_group_open_beside(c, "beside", n, ranks, &o.g));
+	if (pthread_create(&thread, NULL, other_main, &o))
+		TT_FAIL(TT_ERR_MEMORY, "no thread");
 	for (int round = 0; round < 40; round++) {
 		TT_TRY(one_exchange(all, round, false, wrong));
 		if (pair)
@@ -187,6 +204,8 @@ static tt_status exchange_rank(tt_comm *c, void *ctx)
 		TT_TRY(tt_comm_broadcast(all, "one", round % n, &v, sizeof v));
 		*wrong += v != 1000 + round;
 	}
+	pthread_join(thread, NULL);
+	*wrong += o.wrong + (o.s != TT_OK);
 	/* A world of fewer, whose groups are those of the whole. */
 	tt_comm *two;
 	if (me < 2) {
