@@ -292,7 +292,7 @@ static void *other_main(void *arg)
 	return NULL;
 }
 
-enum { BOTH, LATE, ENDS };
+enum { BESIDE, BESIDE_LATE, BESIDE_ENDS };
 
 static tt_status beside_rank(tt_comm *c, void *ctx)
 {
@@ -301,17 +301,17 @@ static tt_status beside_rank(tt_comm *c, void *ctx)
 	int ranks[8], me = tt_comm_rank(c);
 	for (int i = 0; i < j->n; i++)
 		ranks[i] = i;
-	other o = { .j = j, .late = j->how == LATE && me == 1 ? 0.5 : 0 };
+	other o = { .j = j, .late = j->how == BESIDE_LATE && me == 1 ? 0.5 : 0 };
 	TT_TRY(world_group(c, &g));
 	TT_TRY(tt_comm_group_open_beside(c, "beside", j->n, ranks, &o.g));
-	if (j->how == ENDS && me == 1)
+	if (j->how == BESIDE_ENDS && me == 1)
 		TT_FAIL(TT_ERR_NUMERIC, "it ends");
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, other_main, &o))
 		TT_FAIL(TT_ERR_MEMORY, "no thread");
-	tt_status s = j->how == BOTH ? exchange_on(g, j) : TT_OK;
+	tt_status s = j->how == BESIDE ? exchange_on(g, j) : TT_OK;
 	pthread_join(thread, NULL);
-	if ((o.s != TT_OK) != (j->how == ENDS))
+	if ((o.s != TT_OK) != (j->how == BESIDE_ENDS))
 		j->wrong++;
 	return s;
 }
@@ -321,9 +321,9 @@ static void beside(tt_test *t)
 {
 	job j = { .t = t, .n = 4, .rounds = 300 };
 	TT_CHECK_OK(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 60 }, beside_rank, &j));
-	j.how = LATE;
+	j.how = BESIDE_LATE;
 	TT_CHECK_OK(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 0.1 }, beside_rank, &j));
-	j.how = ENDS;
+	j.how = BESIDE_ENDS;
 	TT_CHECK_FAILS(t, tt_comm_threads(4, &(tt_comm_options){ .init_timeout_s = 60 }, beside_rank, &j), TT_ERR_NUMERIC, "rank 1: it ends");
 	TT_CHECK_INT(t, j.wrong, 0);
 }
