@@ -94,7 +94,7 @@ tt_status ckpt_share_agree(const tt_ckpt_ranks *r, tt_arena *a, const char *name
 	if (g.rank < 0)
 		return TT_OK;
 	g.worst.host[sizeof g.worst.host - 1] = g.worst.text[sizeof g.worst.text - 1] = 0;
-	const char *others = g.others ? tt_arena_printf(a, "; and %d more ranks failed", g.others) : "";
+	const char *others = g.others ? tt_arena_printf(a, "; %d more rank%s failed, too", g.others, g.others == 1 ? "" : "s") : "";
 	if (g.rank == 0) /* who leads speaks for itself */
 		TT_FAIL((tt_status)g.worst.code, "%s%s", g.worst.text, others);
 	TT_FAIL((tt_status)g.worst.code, "rank %d on %s: %s%s", tt_comm_group_rank(r->group, g.rank), g.worst.host, g.worst.text, others);
