@@ -564,6 +564,35 @@ static void namespaces(tt_test *t)
 	}
 }
 
+/* Under a Slurm of this machine's own: the MPI that speaks with it is found, the bits are one rank's, who was killed or stopped is named. */
+static void under_srun(tt_test *t)
+{
+	static const char *const pmi[] = { "pmix", "pmi2" };
+	static const struct { const char *fault, *said; } cases[] = {
+		{ "kill:2:losses of rows:1", "; rank 2 has not come, its last exchange known here was" },
+		{ "stop:2:init:1", "rank 2 is there, and its process" },
+	};
+	if (access("tests/slurm.sh", X_OK))
+		TT_SKIP(t, "tests/ is not here");
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		char *said;
+		const char *srun = tt_arena_printf(t->arena, "tests/slurm.sh srun --mpi=%s -n 4 --overcommit %s", pmi[m], beside(t, "titan"));
+		int status = shell(t, tt_arena_printf(t->arena, "%s verify configs/debug.toml --mesh=dp_shard=2,tp=2", srun), &said);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+			TT_SKIP(t, said);
+		TT_CHECK_MSG(t, status == 0 && strstr(said, "2 meshes proven") && strstr(said, "processes of an MPI job"), "%s: %s", pmi[m], said);
+		for (int i = 0; i < TT_COUNT(cases); i++) {
+			status = shell(t, tt_arena_printf(t->arena, "TITAN_FAULT='%s' %s %s --training.steps=3 --job.dump_folder=%s --parallelism.data_parallel_shard_degree=2 "
+				"--parallelism.tensor_parallel_degree=2 --comm.init_timeout_seconds=3 --comm.train_timeout_seconds=3", cases[i].fault, srun, RUN,
+				tt_test_path(t, tt_arena_printf(t->arena, "srun-%d-%d", m, i))), &said);
+			TT_CHECK_MSG(t, status != 0 && strstr(said, cases[i].said), "%s, %s: %s", pmi[m], cases[i].fault, said);
+		}
+		status = shell(t, tt_arena_printf(t->arena, "TITAN_MPI=%s %s verify configs/debug.toml --mesh=dp_shard=2,tp=2", mpis[!m].mpi, srun), &said);
+		TT_CHECK_MSG(t, status != 0 && (m || strstr(said, "they are not of one MPI")), "%s of another MPI: %s", pmi[m], said);
+	}
+}
+
 const tt_case tt_suite_mpi[] = {
 	{ "exchange_openmpi", exchange_openmpi, TT_TIER_QUICK },
 	{ "exchange_mpich", exchange_mpich, TT_TIER_QUICK },
@@ -580,6 +609,7 @@ const tt_case tt_suite_mpi[] = {
 	{ "differ", differ, TT_TIER_CI },
 	{ "verify", verify, TT_TIER_CI },
 	{ "namespaces", namespaces, TT_TIER_CI },
+	{ "srun", under_srun, TT_TIER_CI },
 	{ "fast_bits", fast_bits, TT_TIER_CI },
 	{ 0 },
 };

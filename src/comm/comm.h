@@ -41,7 +41,8 @@ tt_status tt_comm_threads(int n, const tt_comm_options *o, tt_rank_fn *fn, void 
  * where there are many tasks that have no MPI. */
 typedef struct tt_comm_launch {
 	int rank, size;
-	const char *by, *mpi; /* "mpiexec of Open MPI"; the plug-in, "openmpi", NULL: any that is there */
+	const char *by, *mpi; /* "mpiexec of Open MPI"; the plug-in, "openmpi" */
+	bool any;             /* that one first, and another if it is not there */
 } tt_comm_launch;
 tt_status tt_comm_launched(tt_comm_launch *out) TT_CHECKED;
 /* Runs `fn` as this process's rank, through the plug-in of the launcher's MPI beside the program; the same status and text on all ranks. Once in a

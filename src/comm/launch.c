@@ -7,11 +7,11 @@
 
 #include "comm/mpi.h"
 
-/* What launchers put into the environment of what they start. Open MPI first: its mpiexec may stand under srun. */
+/* What launchers put into the environment of what they start, and the MPI that speaks so. Open MPI's mpiexec first: it may stand under srun. */
 static const struct { const char *rank, *size, *by, *mpi; } launchers[] = {
 	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpiexec of Open MPI", "openmpi" },
 	{ "PMI_RANK", "PMI_SIZE", "mpiexec of MPICH", "mpich" },
-	{ "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "srun", NULL },
+	{ "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "srun", "openmpi" },
 };
 
 static int number(const char *name)
@@ -31,12 +31,13 @@ tt_status tt_comm_launched(tt_comm_launch *out)
 			continue;
 		bool srun = getenv("SLURM_STEP_ID") && i > 0;
 		if (size > 1)
-			*out = (tt_comm_launch){ rank, size, srun ? "srun" : launchers[i].by, srun ? NULL : launchers[i].mpi };
+			*out = (tt_comm_launch){ rank, size, srun ? "srun" : launchers[i].by, launchers[i].mpi, srun };
 		return TT_OK;
 	}
 	int tasks = number("SLURM_STEP_NUM_TASKS");
 	if (getenv("SLURM_STEP_ID") && number("SLURM_PROCID") >= 0 && tasks > 1)
-		TT_FAIL(TT_ERR_USAGE, "srun started %d tasks without an MPI among them: srun --mpi=pmix (srun --mpi=list says what there is)", tasks);
+		TT_FAIL(TT_ERR_USAGE, "srun started %d tasks without an MPI among them: srun --mpi=pmix for Open MPI, --mpi=pmi2 for "
+			"MPICH (srun --mpi=list says what there is)", tasks);
 	return TT_OK;
 }
 
@@ -119,17 +120,20 @@ tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out)
 	char *slash = strrchr(self, '/');
 	if (slash)
 		slash[1] = 0;
-	const char *only = getenv("TITAN_MPI") ? getenv("TITAN_MPI") : l->mpi;
+	const char *said = getenv("TITAN_MPI") && *getenv("TITAN_MPI") ? getenv("TITAN_MPI") : NULL, *only = said ? said : l->any ? NULL : l->mpi;
 	tt_buf tried = { 0 };
 	const tt_mpi_api *api = NULL;
-	for (int i = 0; i < TT_COUNT(names) && !api; i++)
-		for (int p = 0; p < TT_COUNT(places) && !api && (!only || !strcmp(only, names[i])); p++) {
-			snprintf(path, sizeof path, "%s%stitan-mpi-%s.so", self, places[p], names[i]);
+	int first = !only && !strcmp(l->mpi, names[1]);
+	for (int i = 0; i < TT_COUNT(names) && !api; i++) {
+		const char *name = names[(first + i) % TT_COUNT(names)];
+		for (int p = 0; p < TT_COUNT(places) && !api && (!only || !strcmp(only, name)); p++) {
+			snprintf(path, sizeof path, "%s%stitan-mpi-%s.so", self, places[p], name);
 			api = open_file(path, &tried);
 		}
+	}
 	if (!api)
 		tt_error_set(TT_ERR_USAGE, __FILE__, __LINE__, "%s started %d ranks, and there is no plug-in for its MPI%s: %s (install libopenmpi-dev or libmpich-dev, "
-			     "then make; TITAN_MPI=openmpi or mpich says which)", l->by, l->size, only && !l->mpi ? " as TITAN_MPI has it" : "",
+			     "then make; TITAN_MPI=openmpi or mpich says which)", l->by, l->size, said ? " as TITAN_MPI has it" : "",
 			     tried.n ? tried.s : "TITAN_MPI names none that is known");
 	tt_buf_fini(&tried);
 	if (!api)
