@@ -1,107 +1,13 @@
 /* Ranks as processes of an MPI job: exchanges, runs that end with the bytes of ranks as threads, and every kind of trouble with its text on every rank.
  * Each case is once per MPI that is installed. Where ranks are this program, a case finds itself under a launcher and is a rank. */
 #define _GNU_SOURCE
-#include "test.h"
-
 #include "base/fs.h"
-#include "comm/comm.h"
+#include "launch.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
-
-/* ---- launchers ------------------------------------------------------------------------------------------------------------------------------- */
-
-static const struct { const char *mpi, *exec, *flags, *packages; } mpis[] = {
-	{ "openmpi", "mpiexec.openmpi", "--oversubscribe", "libopenmpi-dev, openmpi-bin" },
-	{ "mpich", "mpiexec.mpich", "-disable-auto-cleanup", "libmpich-dev, mpich" },
-};
-
-static bool on_path(tt_arena *a, const char *name)
-{
-	for (const char *at = getenv("PATH"); at && *at;) {
-		size_t n = strcspn(at, ":");
-		if (!access(tt_arena_printf(a, "%.*s/%s", (int)n, at, name), X_OK))
-			return true;
-		at += n + (at[n] == ':');
-	}
-	return false;
-}
-
-/* "titan" beside this program. */
-static const char *beside(tt_test *t, const char *name)
-{
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-	self[TT_MAX(n, (ssize_t)0)] = 0;
-	char *slash = strrchr(self, '/');
-	return tt_arena_printf(t->arena, "%.*s/%s", slash ? (int)(slash - self) : 0, self, name);
-}
-
-/* Why MPI m cannot be tested; NULL: it can. */
-static const char *missing(tt_test *t, int m)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-	return "MPIs are not built for sanitizers";
-#endif
-	if (!on_path(t->arena, mpis[m].exec))
-		return tt_arena_printf(t->arena, "%s is not installed (%s)", mpis[m].exec, mpis[m].packages);
-	const char *plugin = tt_arena_printf(t->arena, "titan-mpi-%s.so", mpis[m].mpi);
-	if (access(beside(t, plugin), R_OK))
-		return tt_arena_printf(t->arena, "%s is not built: mpicc.%s is not installed (%s)", plugin, mpis[m].mpi, mpis[m].packages);
-	if (access(beside(t, "titan"), X_OK) || access("configs/debug.toml", R_OK))
-		return "the program titan is not beside the tests, or configs/ is not here";
-	return NULL;
-}
-
-#define NEEDS(t, m)                                                                                                    \
-	do {                                                                                                           \
-		const char *why_ = missing(t, m);                                                                      \
-		if (why_)                                                                                              \
-			TT_SKIP(t, why_);                                                                              \
-	} while (0)
-
-/* Runs a command of the shell with what it says in *said; how it ended, as wait has it. In a process group of its own, so that nothing stays if the
- * test is given up. */
-static int shell(tt_test *t, const char *command, char **said)
-{
-	static int runs;
-	const char *path = tt_test_path(t, tt_arena_printf(t->arena, "said-%d", runs++));
-	pid_t pid;
-	int status = -1;
-	posix_spawn_file_actions_t to;
-	posix_spawn_file_actions_init(&to);
-	posix_spawn_file_actions_addopen(&to, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_addopen(&to, STDOUT_FILENO, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	posix_spawn_file_actions_adddup2(&to, STDOUT_FILENO, STDERR_FILENO);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-	char *argv[] = { "sh", "-c", (char *)(uintptr_t)command, NULL };
-	if (TT_CHECK_MSG(t, !posix_spawn(&pid, "/bin/sh", &to, NULL, argv, environ), "sh: %m"))
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
-	posix_spawn_file_actions_destroy(&to);
-	size_t n;
-	*said = "";
-	if (tt_file_read(t->arena, path, said, &n) != TT_OK)
-		TT_CHECK_MSG(t, false, "%s", tt_error_text());
-	return status;
-}
-
-/* `program` on n ranks of MPI m. */
-static int launch(tt_test *t, int m, int n, const char *env, const char *program, char **said)
-{
-	return shell(t, tt_arena_printf(t->arena, "%s exec %s %s -n %d %s", env, mpis[m].exec, mpis[m].flags, n, program), said);
-}
-
-static const char *self(tt_test *t, const char *name) { return tt_arena_printf(t->arena, "%s --no-fork mpi.%s", beside(t, "titan-test"), name); }
 
 /* ---- the exchange ------------------------------------------------------------------------------------------------------------------------------------ */
 
@@ -222,27 +128,16 @@ static tt_status exchange_rank(tt_comm *c, void *ctx)
 	return tt_comm_barrier(all, "end");
 }
 
-/* As a rank: the case's own process is one of the job. */
-static bool as_rank(tt_test *t, tt_rank_fn *fn, int64_t message_bytes)
-{
-	tt_comm_launch l;
-	if (tt_comm_launched(&l) != TT_OK || l.size == 1)
-		return false;
-	int wrong = 0;
-	bool held = TT_CHECK_OK(t, tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 30, .message_bytes = message_bytes }, fn, &wrong));
-	TT_CHECK_INT(t, wrong, 0);
-	if (!held)
-		tt_comm_leave(1);
-	return true;
-}
-
 static void exchange(tt_test *t, int m, const char *name)
 {
 	char *said;
-	if (as_rank(t, exchange_rank, 4096)) /* blocks of this test are cut in every way */
+	int wrong = 0;
+	if (as_rank(t, exchange_rank, &wrong, 4096)) { /* blocks of this test are cut in every way */
+		TT_CHECK_INT(t, wrong, 0);
 		return;
+	}
 	NEEDS(t, m);
-	int status = launch(t, m, RANKS, "", self(t, name), &said);
+	int status = launch(t, m, RANKS, "", self(t, tt_arena_printf(t->arena, "mpi.%s", name)), &said);
 	TT_CHECK_MSG(t, status == 0, "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
 }
 

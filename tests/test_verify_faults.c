@@ -1,6 +1,7 @@
 /* The proof of meshes (train/verify.c) finds what is wrong and points at it: faults of many kinds, each made by a row of the layout table, a node of the typed
  * graph or of a rank's program, or what a rank is given; the report must name the value, the axis or the row. The quick tier takes a sample by seed, ci
- * all of them, proof all for several seeds. */
+ * all of them, proof all for several seeds. Ranks as processes must say what ranks as threads say, word for word. */
+#include "launch.h"
 #include "train/verify.h"
 #include "ops/ops.h"
 #include "tiny.h"
@@ -483,7 +484,8 @@ static tt_status moment_hook(void *ctx, tt_trainer *t, tt_moment m)
 
 static void at_rank(void *ctx, tt_run_options *o) { o->tamper = &((scene *)ctx)->tamper; }
 
-static void one_fault(tt_test *t, const fault *f, uint64_t *seed)
+/* `c`: this process's rank of a world that has enough; NULL: ranks are threads. What was said, in the test's arena; NULL: nothing. */
+static const char *one_fault(tt_test *t, const fault *f, uint64_t *seed, tt_comm *c)
 {
 	scene s = { .f = f, .ranks = 1 };
 	for (int i = 0; i < TT_RUN_AXES; i++)
@@ -511,10 +513,12 @@ static void one_fault(tt_test *t, const fault *f, uint64_t *seed)
 	tt_verify_mesh mesh = { .sp = f->sp, .rows = 1 };
 	memcpy(mesh.size, f->size, sizeof mesh.size);
 	tt_verify_options v = { .ranks = 8, .steps = 2, .fault = at_rank, .fault_ctx = &s, .list = &mesh, .nlist = 1 };
+	v.comm = c;
 	tt_verify_result r;
-	tt_mark mark = tt_arena_push(t->arena);
-	if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, NULL, NULL, &r))) {
-		const char *said = r.meshes[0].finding;
+	tt_arena *a = tt_arena_create("fault");
+	char *said = NULL;
+	if (TT_CHECK_OK(t, tt_verify(a, &o, &v, NULL, NULL, &r))) {
+		said = r.meshes[0].finding ? tt_arena_strdup(t->arena, r.meshes[0].finding) : NULL;
 		TT_CHECK_MSG(t, said, "%s: not caught", f->what);
 		for (int i = 0; said && i < TT_COUNT(f->says) && f->says[i]; i++) {
 			char want[256];
@@ -524,9 +528,10 @@ static void one_fault(tt_test *t, const fault *f, uint64_t *seed)
 		if (t->tier == TT_TIER_PROOF)
 			printf("%s: %.*s\n", f->what, said ? (int)strcspn(said, "\n") : 10, said ? said : "not caught");
 	}
-	tt_arena_pop(t->arena, mark);
+	tt_arena_destroy(a);
 	for (int i = 0; i < TT_COUNT(s.kept); i++)
 		free(s.kept[i]);
+	return said;
 }
 
 static void sample(tt_test *t)
@@ -534,7 +539,7 @@ static void sample(tt_test *t)
 	enum { SOME = 5 };
 	uint64_t seed = t->seed;
 	for (int i = 0; i < SOME; i++)
-		one_fault(t, &FAULTS[tiny_next(&seed) % TT_COUNT(FAULTS)], &seed);
+		(void)one_fault(t, &FAULTS[tiny_next(&seed) % TT_COUNT(FAULTS)], &seed, NULL);
 }
 
 static void all(tt_test *t)
@@ -543,7 +548,7 @@ static void all(tt_test *t)
 	TT_CHECK(t, TT_COUNT(FAULTS) >= 20);
 	for (int k = 0; k < (t->tier == TT_TIER_PROOF ? 3 : 1); k++)
 		for (int i = 0; i < TT_COUNT(FAULTS); i++)
-			one_fault(t, &FAULTS[i], &seed);
+			(void)one_fault(t, &FAULTS[i], &seed, NULL);
 }
 
 /* Every value of a step has one rank's bits where nothing is wrong: the search finds nothing. */
@@ -564,9 +569,60 @@ static void nothing(tt_test *t)
 	}
 }
 
+/* ---- ranks as processes ----------------------------------------------------------------------------------------------------------------------- */
+
+/* Which rank has an error first is chance where it is all ranks'. */
+static const char *without_rank(const char *said)
+{
+	size_t n = strncmp(said, "rank ", 5) ? 0 : 5 + strspn(said + 5, "0123456789");
+	return n > 5 && !strncmp(said + n, ": ", 2) ? said + n + 2 : said;
+}
+
+/* One that ends a world of processes, and one that reads another rank's memory. */
+static bool of_threads(const fault *f) { return f->graph == edge || f->moment == others_state; }
+
+typedef struct processes { tt_test *t; bool few; } processes;
+
+static tt_status as_processes(tt_comm *c, void *ctx)
+{
+	static const char *const few[] = { "wrong shard dim", "labels' ids off by one", "weight decay twice on a shard" };
+	const processes *p = ctx;
+	uint64_t seed = p->t->seed;
+	for (int i = 0; i < TT_COUNT(FAULTS); i++) {
+		bool wanted = !p->few;
+		for (int k = 0; k < TT_COUNT(few); k++)
+			wanted |= !strcmp(few[k], FAULTS[i].what);
+		if (!wanted || of_threads(&FAULTS[i]))
+			continue;
+		uint64_t again = seed;
+		const char *want = tt_comm_rank(c) ? NULL : one_fault(p->t, &FAULTS[i], &again, NULL), *said = one_fault(p->t, &FAULTS[i], &seed, c);
+		if (want)
+			TT_CHECK_MSG(p->t, said && !strcmp(without_rank(said), without_rank(want)), "%s: processes say: %s\nthreads: %s", FAULTS[i].what, said, want);
+	}
+	return TT_OK;
+}
+
+static void over_mpi(tt_test *t, int m, const char *name, bool few)
+{
+	processes p = { t, few };
+	char *said;
+	if (as_rank(t, as_processes, &p, 0))
+		return;
+	NEEDS(t, m);
+	int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s --seed=%llu", self(t, name), (unsigned long long)t->seed), &said);
+	TT_CHECK_MSG(t, status == 0 && strstr(said, "1 passed"), "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
+}
+
+static void processes_few(tt_test *t) { over_mpi(t, 0, "verify_faults.processes", true); }
+static void all_openmpi(tt_test *t) { over_mpi(t, 0, "verify_faults.every_openmpi", false); }
+static void all_mpich(tt_test *t) { over_mpi(t, 1, "verify_faults.every_mpich", false); }
+
 const tt_case tt_suite_verify_faults[] = {
 	{ "sample", sample, TT_TIER_QUICK },
 	{ "nothing", nothing, TT_TIER_QUICK },
+	{ "processes", processes_few, TT_TIER_QUICK },
 	{ "all", all, TT_TIER_CI },
+	{ "every_openmpi", all_openmpi, TT_TIER_CI },
+	{ "every_mpich", all_mpich, TT_TIER_CI },
 	{ 0 },
 };

@@ -103,21 +103,41 @@ tt_status tt_team_agree_config(tt_comm *c, const char *config)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct facts { uint64_t graph, program; int32_t isa, numerics, f64, ref; } facts;
+enum { REASON = 2048 };
+typedef struct facts { uint64_t graph, program; int32_t isa, numerics, f64, ref, made; } facts;
 
 static const char *set_name(const facts *f) { return f->ref ? "reference" : "fast"; }
 
-tt_status tt_team_agree_programs(tt_comm *c, uint64_t graph, const tt_exec_options *e)
+/* A rank that could not make its program says so to all, so that none waits for it and the world stays whole. */
+static tt_status not_made(tt_comm_group *g, int rank, const facts *all, int n)
+{
+	int first = 0;
+	char why[REASON] = "";
+	while (first < n && !all[first].made)
+		first++;
+	if (first == n)
+		return TT_OK;
+	if (rank == first)
+		snprintf(why, sizeof why, "%s", tt_error_text());
+	TT_TRY(tt_comm_broadcast(g, "why there is no program", first, why, sizeof why));
+	if (!all[rank].made)
+		TT_FAIL((tt_status)all[first].made, "rank %d: %s", first, why);
+	return (tt_status)all[rank].made;
+}
+
+tt_status tt_team_agree_programs(tt_comm *c, tt_status made, uint64_t graph, const tt_exec_options *e)
 {
 	if (tt_comm_sees_memory(c) || tt_comm_size(c) == 1)
-		return TT_OK;
+		return made;
 	tt_arena *a = tt_arena_create("agree");
 	int n = tt_comm_size(c);
-	facts mine = { graph, tt_comm_program(c, tt_comm_rank(c)), (int32_t)e->isa, (int32_t)e->numerics, e->f64, e->kernels_ref }, *all = TT_NEWN(a, facts, n);
+	facts mine = { graph, tt_comm_program(c, tt_comm_rank(c)), (int32_t)e->isa, (int32_t)e->numerics, e->f64, e->kernels_ref, (int32_t)made }, *all = TT_NEWN(a, facts, n);
 	tt_comm_group *g;
 	tt_status s = everybody(c, a, &g);
 	if (!s)
 		s = tt_comm_all_gather(g, "programs", &mine, sizeof mine, all);
+	if (!s)
+		s = not_made(g, tt_comm_rank(c), all, n);
 	for (int i = 1; i < n && !s; i++) {
 		const facts *f = &all[i], *z = &all[0];
 		if (f->graph != z->graph)

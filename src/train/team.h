@@ -42,9 +42,9 @@ tt_status tt_team_before_update(tt_team *m, bool saving) TT_CHECKED;
 bool tt_trainer_owns(const tt_trainer *t, int rank, const char *name);
 
 /* Are all ranks of one config? And once programs are made: of one model, and of one set of kernels? The error names the rank and what differs. Ranks that
- * are threads of one process are. */
+ * are threads of one process are. `made`: whether this rank's was; else it returns that error, and all others do, too: the world stays whole. */
 tt_status tt_team_agree_config(tt_comm *c, const char *config) TT_CHECKED;
-tt_status tt_team_agree_programs(tt_comm *c, uint64_t graph, const tt_exec_options *e) TT_CHECKED;
+tt_status tt_team_agree_programs(tt_comm *c, tt_status made, uint64_t graph, const tt_exec_options *e) TT_CHECKED;
 /* Hash of each state over all ranks, and whether it can be told (record.c). Sums not yet taken cannot. All ranks call it. */
 tt_status tt_mesh_hashes(tt_trainer *t, tt_comm_group *all, tt_arena *a, uint64_t **hash, bool **kept) TT_CHECKED;
 

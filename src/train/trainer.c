@@ -422,11 +422,12 @@ static tt_status setup(tt_trainer *t)
 	t->valid_rows = tt_step_new(t->arena, TT_MAX((int64_t)1, o->eval_tokens / context), context);
 	t->batch = tt_batch_new(t->arena, TT_MAX(o->tokens_per_microbatch, o->eval_tokens));
 	t->startup.data = tt_now() - t0;
-	TT_TRY(plan(t));
+	tt_status made = plan(t);
+	if (o->mesh.comm)
+		made = tt_team_agree_programs(o->mesh.comm, made, made ? 0 : tt_graph_hash(t->typed), &o->exec);
+	TT_TRY(made);
 	if (t->trace)
 		tt_traces_room(t->arena, t->exec, tt_cells_of(t->step_rows->cap_rows, t->rows_per_mb, 0, data_ranks(t)).n, o->trace.active, t->trace);
-	if (o->mesh.comm)
-		TT_TRY(tt_team_agree_programs(o->mesh.comm, tt_graph_hash(t->typed), &o->exec));
 	t0 = tt_now();
 	TT_TRY(reserve(t));
 	t->startup.allocate = tt_now() - t0;

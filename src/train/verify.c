@@ -117,6 +117,7 @@ typedef struct proof {
 	int step;           /* the first that differs, and in it the first state; nstates: the loss */
 	int64_t state;
 	bool differs[MOST_RANKS]; /* which ranks hold other bits of it */
+	int says;           /* the first of them: whose layout and text these are */
 	double ratio;       /* theirs over one rank's, NaN: no constant */
 	char layout[768];   /* and rows of the plan */
 	char text[512];     /* of the loss, of the graph */
@@ -202,6 +203,10 @@ static void note(proof *p, int step, int64_t state, int rank, double ratio, cons
 		p->state = state;
 		memset(p->differs, 0, sizeof p->differs);
 		p->ratio = ratio;
+		p->says = MOST_RANKS;
+	}
+	if (step == p->step && state == p->state && rank < p->says) {
+		p->says = rank;
 		snprintf(p->layout, sizeof p->layout, "%s", layout);
 		snprintf(p->text, sizeof p->text, "%s", text);
 	}
@@ -477,15 +482,21 @@ static void say_state(const proof *p, int ranks, tt_buf *b)
 		tt_buf_printf(b, "; it lies %s", p->layout);
 }
 
+/* The rank that differs first; -1: none. */
+static int first_finder(const proof *p, int ranks)
+{
+	int finder = -1;
+	for (int i = 0; i < ranks && p->witness; i++)
+		if (p->found[i].at >= 0 && (finder < 0 || p->found[i].at < p->found[finder].at))
+			finder = i;
+	return finder;
+}
+
 /* The value that differs first over all ranks, if one does. */
 static bool look(proof *p, int ranks)
 {
-	p->finder = -1;
-	p->terms = NULL;
-	for (int i = 0; i < ranks && p->witness; i++)
-		if (p->found[i].at >= 0 && (p->finder < 0 || p->found[i].at < p->found[p->finder].at))
-			p->finder = i;
-	if (p->witness && !p->v->comm)
+	p->finder = first_finder(p, ranks);
+	if (p->witness && !p->v->comm) /* processes have told each other */
 		p->terms = tt_witness_terms(p->found, ranks, p->finder < 0 ? INT64_MAX : p->found[p->finder].at, p->a);
 	return p->terms || p->finder >= 0;
 }
@@ -520,44 +531,81 @@ static const char *finding(proof *p, int ranks, bool value, bool state)
 
 /* ---- meshes ---------------------------------------------------------------------------------------------------------------------------------- */
 
-/* What one process tells of its rank: the first state that differs, and the first value. */
+/* What one process tells of its rank: the first state that differs, and how many values it saw before one did. */
 typedef struct told {
-	int32_t step;
+	int32_t step, failed;
 	int64_t state, at, compared;
 	double ratio;
-	char layout[768], text[512], value[1024];
+	char layout[768], text[512];
 } told;
 
-/* Ranks as processes: each has one rank's numbers of its own. What they found is told to all, which put it together alike; open sums, whose terms lie in
- * many processes, are compared once they are taken. */
-static tt_status run_processes(proof *p, int ranks)
+/* A text of the root's, NULL perhaps, on every rank. */
+static tt_status told_by(tt_comm_group *g, int root, const char *mine, tt_arena *a, const char **out)
 {
-	tt_comm *c = p->v->comm, *part;
-	tt_comm_group *g;
-	int n = tt_comm_size(c), me = tt_comm_rank(c), *all = TT_NEWN(p->a, int, n);
-	for (int i = 0; i < n; i++)
-		all[i] = i;
-	TT_TRY(tt_comm_group_open(c, "verify", n, all, &g));
-	if (me < ranks) {
-		TT_TRY(tt_comm_sub(c, ranks, &part));
-		TT_TRY(rank_main(part, p));
-	}
-	const tt_witness_rank *w = &p->found[me];
-	told mine = { (int32_t)p->step, p->state, w->at, w->compared, p->ratio, "", "", "" }, *of = TT_NEWN(p->a, told, n);
-	snprintf(mine.layout, sizeof mine.layout, "%s", p->layout);
-	snprintf(mine.text, sizeof mine.text, "%s", p->text);
-	snprintf(mine.value, sizeof mine.value, "%s", w->text ? w->text : "");
-	TT_TRY(tt_comm_all_gather(g, "findings", &mine, sizeof mine, of));
+	bool is_root = tt_comm_group_index(g) == root;
+	int64_t n = is_root && mine ? (int64_t)strlen(mine) + 1 : 0;
+	TT_TRY(tt_comm_broadcast(g, "length of a finding", root, &n, sizeof n));
+	char *text = TT_NEWN(a, char, n);
+	if (is_root && n)
+		memcpy(text, mine, (size_t)n);
+	if (n)
+		TT_TRY(tt_comm_broadcast(g, "finding", root, text, n));
+	*out = n ? text : NULL;
+	return TT_OK;
+}
+
+/* What all ranks found becomes what this process knows, as if it had run them all. */
+static tt_status put_together(proof *p, int ranks, tt_comm_group *g, tt_comm_group *mesh, const told *of)
+{
+	int me = tt_comm_group_index(g);
 	if (!p->searching)
 		p->step = p->all;
 	for (int i = 0; i < ranks; i++) {
 		p->found[i].at = of[i].at;
 		p->found[i].compared = of[i].compared;
-		p->found[i].text = of[i].value;
 		if (!p->searching && of[i].step < p->all)
 			note(p, of[i].step, of[i].state, i, of[i].ratio, of[i].layout, of[i].text);
 	}
+	if (!p->witness)
+		return TT_OK;
+	int finder = first_finder(p, ranks);
+	if (finder >= 0)
+		TT_TRY(told_by(g, finder, p->found[finder].text, p->a, &p->found[finder].text));
+	const char *terms = NULL;
+	if (me < ranks)
+		TT_TRY(tt_witness_terms_of(&p->found[me], mesh, finder < 0 ? INT64_MAX : p->found[finder].at, p->a, &terms));
+	TT_TRY(told_by(g, 0, terms, p->a, &p->terms));
 	return TT_OK;
+}
+
+/* Ranks as processes: each has one rank's numbers of its own, and tells the others what it found. */
+static tt_status run_processes(proof *p, int ranks)
+{
+	tt_comm *c = p->v->comm, *part;
+	tt_comm_group *g, *mesh = NULL;
+	int n = tt_comm_size(c), me = tt_comm_rank(c), *all = TT_NEWN(p->a, int, n);
+	tt_status s = TT_OK;
+	for (int i = 0; i < n; i++)
+		all[i] = i;
+	TT_TRY(tt_comm_group_open(c, "verify", n, all, &g));
+	if (me < ranks) {
+		TT_TRY(tt_comm_sub(c, ranks, &part));
+		TT_TRY(tt_comm_group_open(part, "verified", ranks, all, &mesh));
+		s = rank_main(part, p);
+		if (s && (s != TT_ERR_TYPE || tt_comm_given_up(c))) /* a plan that is refused: all its ranks know, and go on */
+			return s;
+	}
+	const tt_witness_rank *w = &p->found[me];
+	told mine = { (int32_t)p->step, (int32_t)s, p->state, w->at, w->compared, p->ratio, "", "" }, *of = TT_NEWN(p->a, told, n);
+	snprintf(mine.layout, sizeof mine.layout, "%s", p->layout);
+	snprintf(mine.text, sizeof mine.text, "%s", p->text);
+	TT_TRY(tt_comm_all_gather(g, "findings", &mine, sizeof mine, of));
+	if (of[0].failed) {
+		const char *text = tt_error_text();
+		TT_TRY(told_by(g, 0, me ? NULL : tt_arena_printf(p->a, "%s%s", strncmp(text, "rank ", 5) ? "rank 0: " : "", text), p->a, &text));
+		return tt_error_set((tt_status)of[0].failed, __FILE__, __LINE__, "%s", text);
+	}
+	return put_together(p, ranks, g, mesh, of);
 }
 
 static tt_status run_mesh(proof *p, int ranks)
@@ -580,6 +628,7 @@ static tt_status search(proof *p, int ranks)
 {
 	forget(p);
 	p->searching = true;
+	p->terms = NULL;
 	p->watched = p->step + 1;
 	p->own = NULL;
 	p->witness = tt_witness_new(p->a, p->o.data.tokens_per_step, WITNESS_BYTES, p->v->fast);
@@ -588,7 +637,7 @@ static tt_status search(proof *p, int ranks)
 		s = run_mesh(p, ranks);
 	if (s) /* what was found before stands */
 		p->witness = NULL;
-	return s == TT_ERR_STOP || s == TT_ERR_MEMORY ? s : TT_OK;
+	return s;
 }
 
 static tt_status verify_mesh(proof *p)
@@ -610,11 +659,10 @@ static tt_status verify_mesh(proof *p)
 	p->witness = p->first;
 	p->watched = 1;
 	p->searching = false;
+	p->terms = NULL;
 	const char *own = p->own = tt_arena_printf(p->a, "%s/%d", p->folder, p->saves++);
 	double t0 = tt_now();
 	tt_status s = run_mesh(p, ranks);
-	if (s && p->v->comm) /* a world of processes ends with its first error */
-		TT_TRY(s);
 	if (s) {
 		m->finding = tt_arena_strdup(p->a, tt_error_text());
 	} else {
@@ -629,7 +677,7 @@ static tt_status verify_mesh(proof *p)
 	}
 	m->seconds = tt_now() - t0;
 	forget(p);
-	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY)
+	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY || (s && p->v->comm && s != TT_ERR_TYPE)) /* a world of processes ends with an error that is not all ranks' */
 		TT_TRY(s);
 	if (!m->finding && !p->v->fast) {
 		tt_fs_temp_remove(p->saved);
@@ -704,7 +752,10 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		int64_t given = TT_MAX(r.meshes[i].rows, (int64_t)1);
 		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(given, rows);
 		p->mesh = &r.meshes[i];
-		TT_TRY(verify_mesh(p));
+		tt_status s = verify_mesh(p);
+		if (s && s != TT_ERR_STOP && s != TT_ERR_MEMORY && p->mesh->finding && seen)
+			seen(ctx, p->mesh);
+		TT_TRY(s);
 		r.illegal += p->mesh->illegal != NULL;
 		r.failed += p->mesh->finding != NULL;
 		r.proven += !p->mesh->illegal && !p->mesh->finding;

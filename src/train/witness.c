@@ -518,14 +518,15 @@ static void compare(void *ctx, const tt_probe_value *v)
 
 /* ---- open sums, once all ranks' terms are together --------------------------------------------------------------------------------------------- */
 
-/* The i-th rank's term of rank 0's term x; NULL: it has none. */
-static const tt_witness_term *term_of(const tt_witness_rank *r, const tt_witness_term *x)
-{
-	for (int64_t i = 0; i < r->nterms; i++)
-		if (r->term[i].seen == x->seen && r->term[i].typed == x->typed)
-			return &r->term[i];
-	return NULL;
-}
+/* Some lines of the whole of an open sum. What the ranks' terms of it add up to is a word that is not 0 where a rank has no such term, the sums
+ * [planes, lines, width], and bytes [lines, width] that are 1 where there is a term: a cell has not all tokens. */
+typedef struct window { int64_t seen, typed, from, lines, width, planes; } window;
+enum { WINDOW_BYTES = 1 << 20 };
+
+static int64_t window_count(const window *w) { return w->lines * w->width; }
+static int64_t window_bytes(const window *w) { return 8 + 8 * w->planes * window_count(w) + tt_round_up(window_count(w), 8); }
+static int64_t *sums_of(uint8_t *at) { return (int64_t *)(void *)(at + 8); }
+static uint8_t *has_of(const window *w, uint8_t *at) { return at + 8 + 8 * w->planes * window_count(w); }
 
 static void add_real(int64_t *sum, int64_t term)
 {
@@ -536,59 +537,205 @@ static void add_real(int64_t *sum, int64_t term)
 	memcpy(sum, &x, sizeof x);
 }
 
+static void add(const window *w, int64_t *sum, int64_t term)
+{
+	if (w->planes == 1)
+		add_real(sum, term);
+	else
+		*sum += term;
+}
+
+static void add_term(const tt_witness_rank *r, const window *w, uint8_t *to)
+{
+	const tt_witness_term *t = NULL;
+	for (int64_t i = 0; i < r->nterms && !t; i++)
+		if (r->term[i].seen == w->seen && r->term[i].typed == w->typed)
+			t = &r->term[i];
+	if (!t) {
+		to[0] = 1;
+		return;
+	}
+	int64_t *sum = sums_of(to), n = window_count(w), width = t->size.width;
+	for (int64_t l = 0; t->counts && l < t->size.lines; l++) {
+		int64_t line = t->to[l] - w->from;
+		for (int64_t k = 0; line >= 0 && line < w->lines && k < width; k++) {
+			int64_t at = line * w->width + t->column + k;
+			has_of(w, to)[at] = 1;
+			for (int64_t j = 0; j < w->planes; j++)
+				add(w, &sum[j * n + at], t->limbs[(j * t->size.lines + l) * width + k]);
+		}
+	}
+}
+
+/* What another process added up. */
+static void add_window(const window *w, const uint8_t *from, uint8_t *to)
+{
+	int64_t n = window_count(w);
+	uint8_t *x = (uint8_t *)(uintptr_t)from;
+	to[0] |= from[0];
+	for (int64_t i = 0; i < w->planes * n; i++)
+		if (has_of(w, x)[i % n])
+			add(w, &sums_of(to)[i], sums_of(x)[i]);
+	for (int64_t i = 0; i < n; i++)
+		has_of(w, to)[i] |= has_of(w, x)[i];
+}
+
+static void judge(const window *w, const entry *e, uint8_t *sums, difference *d)
+{
+	int64_t n = window_count(w), whole = e->lines * e->width;
+	const int64_t *sum = sums_of(sums), *want = (const int64_t *)(const void *)e->bytes;
+	for (int64_t i = 0, at = w->from * w->width; i < n; i++, at++) {
+		if (!has_of(w, sums)[i])
+			continue;
+		d->of++;
+		if (w->planes == 1) {
+			double got, w1 = number(e->bytes + 4 * at, 1, 0, 4, TT_F32);
+			memcpy(&got, &sum[i], sizeof got);
+			if (got != w1 && (got == got || w1 == w1))
+				count(d, at / e->width, at % e->width, got, w1);
+			continue;
+		}
+		int64_t k[3] = { sum[i], sum[n + i], sum[2 * n + i] };
+		canonical(k);
+		if (k[0] != want[at] || k[1] != want[whole + at] || k[2] != want[2 * whole + at])
+			count(d, at / e->width, at % e->width, number((uint8_t *)k, 3, 8, 8, TT_ACC), number(e->bytes + 8 * at, 3, 8 * whole, 8, TT_ACC));
+	}
+}
+
+/* Goes through rank 0's terms, window by window. */
+typedef struct search {
+	const tt_witness_rank *first;
+	int64_t before, i, from; /* the term at hand, and its next line */
+} search;
+
+static const entry *entry_of(const tt_witness_rank *r, const tt_witness_term *x) { return slot_of(r->w, x->key, x->class); }
+
+static bool next_window(search *s, window *w)
+{
+	const tt_witness_rank *r = s->first;
+	if (s->i < r->nterms && s->from >= entry_of(r, &r->term[s->i])->lines) {
+		s->i++;
+		s->from = 0;
+	}
+	if (s->i >= r->nterms || r->term[s->i].seen >= s->before)
+		return false;
+	const tt_witness_term *x = &r->term[s->i];
+	const entry *e = entry_of(r, x);
+	int64_t lines = TT_MAX(WINDOW_BYTES / (e->width * (8 * e->planes + 1)), (int64_t)1);
+	*w = (window){ x->seen, x->typed, s->from, TT_MIN(lines, e->lines - s->from), e->width, e->planes };
+	s->from += w->lines;
+	return true;
+}
+
+/* What the windows of one term say once the last is judged; NULL: nothing. */
+typedef struct verdict { difference d; bool lacks; } verdict;
+
+static const char *judged(const search *s, verdict *v, const window *w, uint8_t *sums, tt_arena *a)
+{
+	int64_t i = 0;
+	while (s->first->term[i].seen != w->seen || s->first->term[i].typed != w->typed)
+		i++;
+	const tt_witness_term *x = &s->first->term[i];
+	const entry *e = entry_of(s->first, x);
+	if (w->from == 0)
+		*v = (verdict){ .d = { .ratio = __builtin_nan("") } };
+	v->lacks |= sums[0];
+	judge(w, e, sums, &v->d);
+	if (w->from + w->lines < e->lines || v->lacks || !v->d.wrong)
+		return NULL;
+	tt_buf b = { 0 };
+	tt_buf_printf(&b, "%s, a sum still open: the ranks' terms together", x->text);
+	say_difference(&b, &v->d, false, &x->mesh);
+	tt_buf_str(&b, x->rows);
+	const char *text = tt_arena_strdup(a, b.s);
+	tt_buf_fini(&b);
+	return text;
+}
+
 const char *tt_witness_terms(tt_witness_rank *ranks, int n, int64_t before, tt_arena *a)
 {
-	const tt_witness *w = ranks[0].w;
-	for (int64_t i = 0; i < ranks[0].nterms; i++) {
-		const tt_witness_term *x = &ranks[0].term[i];
-		if (x->seen >= before)
-			break;
-		const entry *e = slot_of(w, x->key, x->class);
-		int64_t count_all = e->lines * e->width;
-		tt_mark m = tt_arena_push(a);
-		int64_t *sum = TT_NEWN(a, int64_t, 3 * count_all);
-		bool *has = TT_NEWN(a, bool, count_all), all = true; /* of this cell's tokens alone */
-		for (int r = 0; r < n; r++) {
-			const tt_witness_term *t = term_of(&ranks[r], x);
-			all &= t != NULL;
-			for (int64_t l = 0; t && t->counts && l < t->size.lines; l++)
-				for (int64_t k = 0; k < t->size.width; k++) {
-					int64_t at = t->to[l] * e->width + t->column + k, from = l * t->size.width + k;
-					has[at] = true;
-					for (int j = 0; j < 3 && e->planes == 3; j++)
-						sum[j * count_all + at] += t->limbs[j * t->size.lines * t->size.width + from];
-					if (e->planes == 1)
-						add_real(&sum[at], t->limbs[from]);
-				}
-		}
-		difference d = { .of = 0, .ratio = __builtin_nan("") };
-		const int64_t *want = (const int64_t *)(const void *)e->bytes;
-		for (int64_t at = 0; at < count_all && all; at++) {
-			int64_t k[3] = { sum[at], sum[count_all + at], sum[2 * count_all + at] };
-			d.of += has[at];
-			if (e->planes == 1) {
-				double got, w1 = number(e->bytes + 4 * at, 1, 0, 4, TT_F32);
-				memcpy(&got, k, sizeof got);
-				if (has[at] && got != w1 && (got == got || w1 == w1))
-					count(&d, at / e->width, at % e->width, got, w1);
-				continue;
-			}
-			canonical(k);
-			if (has[at] && (k[0] != want[at] || k[1] != want[count_all + at] || k[2] != want[2 * count_all + at]))
-				count(&d, at / e->width, at % e->width, number((uint8_t *)k, 3, 8, 8, TT_ACC), number(e->bytes + 8 * at, 3, 8 * count_all, 8, TT_ACC));
-		}
-		tt_arena_pop(a, m);
-		if (!d.wrong)
-			continue;
-		tt_buf s = { 0 };
-		tt_buf_printf(&s, "%s, a sum still open: the ranks' terms together", x->text);
-		say_difference(&s, &d, false, &x->mesh);
-		tt_buf_str(&s, x->rows);
-		const char *text = tt_arena_strdup(a, s.s);
-		tt_buf_fini(&s);
-		return text;
+	search s = { ranks, before, 0, 0 };
+	verdict v = { 0 };
+	const char *text = NULL;
+	for (window w; !text && next_window(&s, &w);) {
+		tt_mark m = tt_arena_push(ranks[0].a);
+		uint8_t *sums = TT_NEWN(ranks[0].a, uint8_t, window_bytes(&w));
+		for (int r = 0; r < n; r++)
+			add_term(&ranks[r], &w, sums);
+		text = judged(&s, &v, &w, sums, a);
+		tt_arena_pop(ranks[0].a, m);
 	}
-	return NULL;
+	return text;
+}
+
+/* Windows that are exchanged at once. */
+enum { BATCH = 64 };
+typedef struct batch { int64_t n; window w[BATCH]; } batch;
+typedef struct merging { const batch *b; uint8_t *sums; } merging;
+
+static void merge(void *ctx, const tt_block *take, int n)
+{
+	merging *m = ctx;
+	for (int i = 1; i < n; i++) { /* its own are there */
+		int64_t at = 0;
+		for (int64_t k = 0; k < m->b->n && tt_block_bytes(&take[i]); at += window_bytes(&m->b->w[k]), k++)
+			add_window(&m->b->w[k], take[i].p + at, m->sums + at);
+	}
+}
+
+/* Adds up the batch's windows on rank 0. */
+static tt_status add_up(tt_witness_rank *own, tt_comm_group *g, const batch *b, int64_t bytes, uint8_t *sums)
+{
+	int n = tt_comm_group_size(g), me = tt_comm_group_index(g);
+	int64_t at = 0;
+	for (int64_t k = 0; k < b->n; at += window_bytes(&b->w[k]), k++)
+		add_term(own, &b->w[k], sums + at);
+	tt_block *give = TT_NEWN(own->a, tt_block, n), *take = TT_NEWN(own->a, tt_block, n);
+	if (me)
+		give[0] = tt_block_flat(sums, bytes);
+	for (int i = 1; i < n && !me; i++)
+		take[i] = tt_block_flat(NULL, bytes);
+	merging m = { b, sums };
+	tt_exchange x = { .kind = "gather", .name = "terms of open sums", .give = give, .take = take, .use = me ? NULL : merge, .ctx = &m };
+	int64_t room = tt_exchange_scratch(g, &x);
+	x.scratch = room ? TT_NEWN(own->a, uint8_t, room) : NULL;
+	TT_TRY(tt_comm_exchange(g, &x));
+	return TT_OK;
+}
+
+tt_status tt_witness_terms_of(tt_witness_rank *own, tt_comm_group *g, int64_t before, tt_arena *a, const char **out)
+{
+	search s = { own, before, 0, 0 };
+	verdict v = { 0 };
+	const char *text = NULL;
+	window ahead;
+	bool leads = tt_comm_group_index(g) == 0, more = leads && next_window(&s, &ahead);
+	for (;;) {
+		tt_mark m = tt_arena_push(own->a);
+		batch *b = TT_NEW(own->a, batch);
+		int64_t bytes = 0;
+		while (more && !text && b->n < BATCH && (!b->n || bytes + window_bytes(&ahead) <= 2 * WINDOW_BYTES)) {
+			b->w[b->n++] = ahead;
+			bytes += window_bytes(&ahead);
+			more = next_window(&s, &ahead);
+		}
+		TT_TRY(tt_comm_broadcast(g, "open sums", 0, b, sizeof *b));
+		bytes = 0;
+		for (int64_t k = 0; k < b->n; k++)
+			bytes += window_bytes(&b->w[k]);
+		uint8_t *sums = TT_NEWN(own->a, uint8_t, bytes);
+		if (b->n)
+			TT_TRY(add_up(own, g, b, bytes, sums));
+		int64_t at = 0;
+		for (int64_t k = 0; k < b->n && leads && !text; at += window_bytes(&b->w[k]), k++)
+			text = judged(&s, &v, &b->w[k], sums + at, a);
+		bool last = b->n == 0;
+		tt_arena_pop(own->a, m);
+		if (last)
+			break;
+	}
+	*out = text;
+	return TT_OK;
 }
 
 tt_probe tt_witness_compare(tt_witness_rank *r)

@@ -34,8 +34,11 @@ typedef struct tt_witness_rank {
 	int64_t nterms, cap_terms;
 } tt_witness_rank;
 tt_probe tt_witness_compare(tt_witness_rank *r); /* r is zeroes but for w and a */
-/* The first open sum, made before `before` values were seen, whose terms on all ranks together are not one rank's sum: what it is, in `a`; NULL: all are.
+/* The first open sum, made before `before` values were seen, whose terms on all ranks together are not one rank's sum: what it is, in `a`, which is no rank's; NULL: all are.
  * A sum taken wrongly from right terms is told from terms that were wrong. The ranks' arenas must still be there. */
 const char *tt_witness_terms(tt_witness_rank *ranks, int n, int64_t before, tt_arena *a);
+/* The same where ranks are processes, each with its own terms: all of the group call it, its first has the text, the others NULL. Terms are added up in
+ * windows of about a MiB. */
+tt_status tt_witness_terms_of(tt_witness_rank *own, tt_comm_group *g, int64_t before, tt_arena *a, const char **out) TT_CHECKED;
 
 #endif
