@@ -220,6 +220,14 @@ static tt_status decay_twice(scene *s, const char *after, const int *coord, tt_g
 	return TT_OK;
 }
 
+static tt_status refused(scene *s, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
+{
+	(void)g, (void)a, (void)out;
+	if (rank_program(after) && rank_at(coord, s) == s->rank)
+		TT_FAIL(TT_ERR_TYPE, "a program that rank %d cannot have", s->rank);
+	return TT_OK;
+}
+
 /* A chunk's sum stored where it should be added. */
 static tt_status chunk_lost(scene *s, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
 {
@@ -434,6 +442,7 @@ static const fault FAULTS[] = {
 	{ "tokens' ids off by one", TP, .value = "embedding", .says = { "embedding, embedding of ids", "the ranks' terms together" }, .graph = embedding_offset },
 	{ "weight decay twice on a shard", FSDP, .value = "opt." LAYER "mlp.up_proj.weight.p", .says = { "%V, adamw", "on rank %R" }, .graph = decay_twice },
 	{ "a chunk's loss lost", FSDP, .value = "loss_sum+#2", .says = { "loss_sum, as the program finds it", "the ranks' terms together", "dp_shard=P" }, .graph = chunk_lost },
+	{ "a program that one rank refuses", FSDP, .says = { "rank %R: a program that rank %R cannot have" }, .graph = refused },
 	{ "another layer's weight in the buffer", FSDP, .value = "model.layers.1.mlp.gate_proj.y",
 	  .says = { "%V, linear of", "(the program takes model.layers.0.mlp.gate_proj.weight>dp_shard.R for" }, .graph = other_layer },
 	/* initial values */
@@ -585,7 +594,7 @@ typedef struct processes { tt_test *t; bool few; } processes;
 
 static tt_status as_processes(tt_comm *c, void *ctx)
 {
-	static const char *const few[] = { "wrong shard dim", "labels' ids off by one", "weight decay twice on a shard" };
+	static const char *const few[] = { "a program that one rank refuses", "labels' ids off by one", "weight decay twice on a shard" };
 	const processes *p = ctx;
 	uint64_t seed = p->t->seed;
 	for (int i = 0; i < TT_COUNT(FAULTS); i++) {
@@ -609,7 +618,7 @@ static void over_mpi(tt_test *t, int m, const char *name, bool few)
 	if (as_rank(t, as_processes, &p, 0))
 		return;
 	NEEDS(t, m);
-	int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s --seed=%llu", self(t, name), (unsigned long long)t->seed), &said);
+	int status = launch(t, m, few ? 2 : 4, "", tt_arena_printf(t->arena, "%s --seed=%llu", self(t, name), (unsigned long long)t->seed), &said);
 	TT_CHECK_MSG(t, status == 0 && strstr(said, "1 passed"), "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
 }
 
