@@ -351,7 +351,7 @@ static tt_status patient(const tt_comm_group *g, bool leaving, const tt_exchange
 		return late(g, leaving, x, p->waited);
 	tt_mpi_sleep(p->nap);
 	p->waited += TT_MIN(tt_now() - now, 0.5);
-	p->nap = TT_MIN(1.5 * p->nap, 1e-3);
+	p->nap = TT_MIN(1.5 * p->nap, TT_MIN(TT_MAX(1e-3, 0.01 * p->waited), 1e-2)); /* who waits long does not look often: ranks may be more than cores */
 	return TT_OK;
 }
 
