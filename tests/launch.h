@@ -18,7 +18,7 @@ extern char **environ;
 
 static const struct { const char *mpi, *exec, *flags, *packages; } mpis[] = {
 	{ "openmpi", "mpiexec.openmpi", "--oversubscribe", "libopenmpi-dev, openmpi-bin" },
-	{ "mpich", "mpiexec.mpich", "-disable-auto-cleanup", "libmpich-dev, mpich" },
+	{ "mpich", "mpiexec.mpich", "", "libmpich-dev, mpich" },
 };
 
 static inline bool on_path(tt_arena *a, const char *name)

@@ -58,7 +58,7 @@ echo
 echo "$head"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 for m in openmpi mpich; do
-	[ $m = openmpi ] && by='Open MPI' flags=--oversubscribe || by=MPICH flags=-disable-auto-cleanup
+	[ $m = openmpi ] && by='Open MPI' flags=--oversubscribe || by=MPICH flags=
 	if ! command -v mpiexec.$m >/dev/null || [ ! -r "$bin/titan-mpi-$m.so" ]; then
 		echo "| $by is not installed | | | | |"
 		continue

@@ -53,6 +53,7 @@ static int print(void (*fill)(tt_buf *b), FILE *f)
 
 int main(int argc, char **argv)
 {
+	tt_comm_keep();
 	tt_thread_set(0, "main");
 	if (argc < 2) {
 		print(tt_cli_help, stderr);

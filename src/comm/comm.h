@@ -45,6 +45,8 @@ typedef struct tt_comm_launch {
 	bool any;             /* that one first, and another if it is not there */
 } tt_comm_launch;
 tt_status tt_comm_launched(tt_comm_launch *out) TT_CHECKED;
+/* First of all in main: under a launcher that kills all ranks when it reaps one that was killed, the rank is a child from here on. */
+void tt_comm_keep(void);
 /* Runs `fn` as this process's rank, through the plug-in of the launcher's MPI beside the program; the same status and text on all ranks. Once in a
  * process, and after it tt_comm_leave. */
 tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;

@@ -700,6 +700,20 @@ static tt_status listen_to_all(tt_mpi_world *w)
 	return TT_OK;
 }
 
+/* MPICH's launcher sends SIGUSR1 when a rank has died. It is no reason to die, too; and the handler that MPICH sets has each rank ask the launcher for the
+ * dead, one of whom it tries to answer, at which it breaks down (hydra 4.0) and takes what ranks have yet to say with it. */
+static int init_deaf(tt_mpi_world *w, int *rank, int *size)
+{
+	struct sigaction was, deaf = { .sa_handler = SIG_IGN };
+	bool ours = sigaction(SIGUSR1, NULL, &was) == 0 && was.sa_handler == SIG_DFL;
+	if (ours)
+		sigaction(SIGUSR1, &deaf, NULL);
+	int r = w->api->init(rank, size, &w->tag_most);
+	if (ours)
+		sigaction(SIGUSR1, &deaf, NULL);
+	return r;
+}
+
 static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 {
 	int rank, size;
@@ -707,7 +721,7 @@ static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 	TT_TRY(tt_mpi_beater_start(w));
 	tt_mpi_fault_read(w);
 	(void)!tt_mpi_fault_at(w, "init", "");
-	int r = w->api->init(&rank, &size, &w->tag_most);
+	int r = init_deaf(w, &rank, &size);
 	if (r)
 		TT_FAIL(TT_ERR_COMM, "MPI_Init of %s failed (%d)", w->api->name, r);
 	opened = w;
@@ -750,8 +764,6 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	struct sigaction was, term = { .sa_handler = on_term, .sa_flags = SA_RESTART };
 	if (sigaction(SIGTERM, NULL, &was) == 0 && was.sa_handler == SIG_DFL)
 		sigaction(SIGTERM, &term, NULL);
-	if (sigaction(SIGUSR1, NULL, &was) == 0 && was.sa_handler == SIG_DFL)
-		signal(SIGUSR1, SIG_IGN); /* MPICH's launcher sends it when a rank has died: it is no reason to die, too */
 	tt_status s = start(w, &l);
 	if (s) { /* each rank finds out alone */
 		atomic_store(&w->adopted, true);

@@ -1,4 +1,4 @@
-/* mpi.h: what the files of the mpi backend share: launch.c, mpi.c (the exchange), peers.c (who lives). */
+/* mpi.h: what the files of the mpi backend share: launch.c, keeper.c, mpi.c (the exchange), peers.c (who lives). */
 #ifndef TT_COMM_MPI_H
 #define TT_COMM_MPI_H
 
@@ -73,6 +73,7 @@ void tt_mpi_fault_read(tt_mpi_world *w);
 tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char *name);
 
 tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out) TT_CHECKED;
+int tt_mpi_launcher(void); /* the process whose children this machine's ranks, or their keepers, are */
 
 /* Under `lock`: takes what has come of texts and signs of life. */
 void tt_mpi_look(tt_mpi_world *w);

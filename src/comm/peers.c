@@ -84,7 +84,7 @@ static socklen_t place(struct sockaddr_un *a, int rank)
 {
 	memset(a, 0, sizeof *a);
 	a->sun_family = AF_UNIX;
-	int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "titan-rank-%d-%d", (int)getppid(), rank);
+	int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "titan-rank-%d-%d", tt_mpi_launcher(), rank);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
