@@ -361,9 +361,8 @@ static const trouble troubles[] = {
 	{ "kill:2:loss of a validation:1", "\"loss of a validation\"", 3, "" },
 	{ "name:1:loss of a validation:1", "\"another\": their programs differ", 4, "" },
 	{ "shape:1:loss of a validation:1", "lines of", 4, "" },
-	{ "name:1:gather of a tensor:3", "\"another\": their programs differ", 4, "" },
-	{ "shape:1:gather of a tensor:3", " of all ", 4, "" },
-	{ "fail:1:gather of a tensor:3", "rank 1: a fault of a test", 4, "" },
+	{ "name:1:blocks of a save:1", "\"another\": their programs differ", 4, "" },
+	{ "shape:1:blocks of a save:1", ", of other shapes", 4, "" },
 	{ "stop:0:what to do:2", "of all \"what to do\"", 3, "" },
 };
 
