@@ -397,7 +397,7 @@ static void trouble_quick(tt_test *t)
 {
 	NEEDS(t, 0);
 	for (int i = 0; i < TT_COUNT(troubles); i++)
-		if (!strncmp(troubles[i].fault, "kill:2:losses", 13) || !strncmp(troubles[i].fault, "name:", 5))
+		if (!strncmp(troubles[i].fault, "kill:2:losses", 13) || !strncmp(troubles[i].fault, "name:1:losses", 13))
 			one_trouble(t, 0, &troubles[i]);
 }
 

@@ -4,7 +4,7 @@
  * is small, else in messages of its own. A rank takes a block only after its head was right, so that one which came with another exchange or shape is
  * found out by words, not by MPI. It has arrived when all blocks are there, and may leave when MPI has taken all that it gave.
  *
- * MPI never waits here: requests are looked at, and between looks a rank that finds nothing sleeps, longer and longer up to a millisecond, so that
+ * MPI never waits here: requests are looked at, and between looks a rank that finds nothing sleeps, longer and longer up to some milliseconds, so that
  * ranks may be more than cores. While it waits it also takes the text of an abort, sees who has died or has left, and watches the time: MPI does none
  * of this. After an error nothing of MPI is called any more but its abort (tt_comm_leave): what was given may be gone from memory. */
 #define _GNU_SOURCE
@@ -13,20 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/version.h"
 #include "comm/mpi.h"
-
-/* MPI can be opened once in a process: third-party state. NULL: it is not. */
-static tt_mpi_world *opened;
-/* SIGTERM of a launcher that ends the job because a rank has died, before a command's own handler stands. */
-static volatile sig_atomic_t terminated;
-
-static void on_term(int number)
-{
-	if (terminated)
-		signal(number, SIG_DFL), raise(number);
-	terminated = 1;
-}
 
 typedef struct head {
 	uint64_t group; /* hash of its name and ranks */
@@ -113,11 +100,18 @@ static void mpi_abort(tt_comm *c, tt_status code, const char *text)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static tt_status mpi_error(const tt_comm_group *g, const tt_exchange *x, int code)
+tt_status tt_mpi_error(const tt_mpi_world *w, int code, const char *where)
 {
 	char text[512];
-	world_of(g)->api->error(code, text, sizeof text);
-	TT_FAIL(TT_ERR_COMM, "rank %d, %s #%lld of %s \"%s\": %s", g->comm->rank, x->kind, (long long)g->seq, g->name, x->name, text);
+	w->api->error(code, text, sizeof text);
+	TT_FAIL(TT_ERR_COMM, "%s: %s", where, text);
+}
+
+static tt_status mpi_error(const tt_comm_group *g, const tt_exchange *x, int code)
+{
+	char where[512];
+	snprintf(where, sizeof where, "rank %d, %s #%lld of %s \"%s\"", g->comm->rank, x->kind, (long long)g->seq, g->name, x->name);
+	return tt_mpi_error(world_of(g), code, where);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -144,6 +138,8 @@ static tt_status mpi_open(tt_comm_group *g)
 	g->own = o;
 	return TT_OK;
 }
+
+void tt_mpi_group_close(tt_comm_group *g) { free(((own *)g->own)->requests); }
 
 /* ---- messages of a block ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -309,7 +305,7 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 		gone |= (w->peers[r].beat.ended && !leaving) || tt_mpi_life_of(w, r) == TT_MPI_GONE;
 		silent |= silence > 0 && w->peers[r].heard > 0 && now - w->peers[r].heard > silence;
 	}
-	if ((terminated || (w->asked && *w->asked)) && p->waited > (g->beside ? 10 : 0.25) && !p->told && !gone) {
+	if ((*w->terminated || (w->asked && *w->asked)) && p->waited > (g->beside ? 10 : 0.25) && !p->told && !gone) {
 		p->told = true;
 		tell(g, leaving, x, p->waited);
 	}
@@ -646,187 +642,6 @@ static void mpi_record(const tt_comm *c, tt_buf *b)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static const tt_comm_backend backend = {
+const tt_comm_backend tt_mpi_backend = {
 	.name = "mpi", .open = mpi_open, .arrive = mpi_arrive, .leave = mpi_leave, .abort = mpi_abort, .record = mpi_record,
 };
-
-/* ---- a world of processes ------------------------------------------------------------------------------------------------------------------------ */
-
-static tt_status everybody(tt_comm *c, tt_comm_group **out)
-{
-	int *ranks = TT_NEWN(c->arena, int, c->size);
-	for (int i = 0; i < c->size; i++)
-		ranks[i] = i;
-	return tt_comm_group_open(c, "world", c->size, ranks, out);
-}
-
-/* Who is who. A program of another version is refused: its exchanges may differ in ways that no check sees. */
-static tt_status greet(tt_mpi_world *w, tt_comm_group *g)
-{
-	tt_comm *c = &w->comm;
-	tt_mpi_hello *all = TT_NEWN(w->arena, tt_mpi_hello, c->size), mine;
-	tt_mpi_hello_fill(&mine);
-	TT_TRY(tt_comm_all_gather(g, "hello", &mine, sizeof mine, all));
-	pthread_mutex_lock(&w->lock);
-	for (int i = 0; i < c->size; i++) {
-		w->peers[i].hello = all[i];
-		w->peers[i].heard = tt_now();
-		w->programs[i] = all[i].program;
-		c->neighbours += all[i].machine == mine.machine && all[i].cores == mine.cores;
-	}
-	c->programs = w->programs;
-	pthread_mutex_unlock(&w->lock);
-	w->near = tt_mpi_all_near(w);
-	for (int i = 0; i < c->size; i++)
-		if (strcmp(all[i].version, all[0].version))
-			TT_FAIL(TT_ERR_USAGE, "rank %d, on %s, is titan %s, and rank 0, on %s, is titan %s: all must be one", i, all[i].host, all[i].version, all[0].host,
-				all[0].version);
-	return TT_OK;
-}
-
-static tt_status listen_to_all(tt_mpi_world *w)
-{
-	tt_block e = tt_mpi_flat(&w->end_in, sizeof w->end_in), b = tt_mpi_flat(&w->beat_in, sizeof w->beat_in);
-	pthread_mutex_lock(&w->lock);
-	int r = w->api->recv(TT_MPI_ABORT, -1, 0, &e, &w->end_request);
-	if (!r)
-		r = w->api->recv(TT_MPI_BEAT, -1, 0, &b, &w->beat_request);
-	pthread_mutex_unlock(&w->lock);
-	char text[512];
-	if (r) {
-		w->api->error(r, text, sizeof text);
-		TT_FAIL(TT_ERR_COMM, "%s", text);
-	}
-	return TT_OK;
-}
-
-/* MPICH's launcher sends SIGUSR1 when a rank has died. It is no reason to die, too; and the handler that MPICH sets has each rank ask the launcher for the
- * dead, one of whom it tries to answer, at which it breaks down (hydra 4.0) and takes what ranks have yet to say with it. */
-static int init_deaf(tt_mpi_world *w, int *rank, int *size)
-{
-	struct sigaction was, deaf = { .sa_handler = SIG_IGN };
-	bool ours = sigaction(SIGUSR1, NULL, &was) == 0 && was.sa_handler == SIG_DFL;
-	if (ours)
-		sigaction(SIGUSR1, &deaf, NULL);
-	int r = w->api->init(rank, size, &w->tag_most);
-	if (ours)
-		sigaction(SIGUSR1, &deaf, NULL);
-	return r;
-}
-
-static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
-{
-	int rank, size;
-	TT_TRY(tt_mpi_open(l, &w->api));
-	TT_TRY(tt_mpi_beater_start(w));
-	tt_mpi_fault_read(w);
-	(void)!tt_mpi_fault_at(w, "init", "");
-	int r = init_deaf(w, &rank, &size);
-	if (r)
-		TT_FAIL(TT_ERR_COMM, "MPI_Init of %s failed (%d)", w->api->name, r);
-	opened = w;
-	if (rank != l->rank || size != l->size)
-		TT_FAIL(TT_ERR_USAGE, "%s started rank %d of %d, its MPI, %s, says rank %d of %d: they are not of one MPI (TITAN_MPI=openmpi or mpich says which plug-in to take)",
-			l->by, l->rank, l->size, w->api->version(), rank, size);
-	TT_TRY(listen_to_all(w));
-	atomic_store(&w->up, true);
-	return TT_OK;
-}
-
-static tt_status live(tt_mpi_world *w, tt_rank_fn *fn, void *ctx)
-{
-	tt_comm_group *g;
-	TT_TRY(everybody(&w->comm, &g));
-	TT_TRY(greet(w, g));
-	TT_TRY(fn(&w->comm, ctx));
-	atomic_store(&w->ended, true);
-	tt_comm_set_timeout(&w->comm, 0); /* rank 0 may be long with its last file */
-	return tt_comm_barrier(g, "end");
-}
-
-tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
-{
-	tt_comm_launch l;
-	TT_TRY(tt_comm_launched(&l));
-	TT_ASSERT(l.size > 1 && !opened, "%d ranks, MPI is %s", l.size, opened ? "open" : "not open");
-	tt_arena *a = tt_arena_create("comm");
-	tt_mpi_world *w = TT_NEW(a, tt_mpi_world);
-	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size),
-			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .terminated = &terminated, .period = TT_MAX(0.5, l.size / 64.0) };
-	w->message_bytes = o->message_bytes ? o->message_bytes : TT_MPI_MOST;
-	w->comm = (tt_comm){ .backend = &backend, .world = w, .rank = l.rank, .size = l.size, .timeout_s = o->init_timeout_s, .silence_s = o->init_timeout_s,
-			     .delay_us = o->delay_us, .spin_us = o->spin_us, .arena = tt_arena_create("comm.rank"), .recorder = &w->recorder };
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->wake, NULL);
-	for (int i = 0; i < l.size; i++)
-		w->peers[i].beat.waits_for = -1;
-	tt_thread_set(l.rank, NULL);
-	struct sigaction was, term = { .sa_handler = on_term, .sa_flags = SA_RESTART };
-	if (sigaction(SIGTERM, NULL, &was) == 0 && was.sa_handler == SIG_DFL)
-		sigaction(SIGTERM, &term, NULL);
-	tt_status s = start(w, &l);
-	if (s) { /* each rank finds out alone */
-		atomic_store(&w->adopted, true);
-		tt_mpi_over(w, s, l.rank, tt_error_text());
-		return s;
-	}
-	s = live(w, fn, ctx);
-	if (s) {
-		mpi_abort(&w->comm, s, tt_error_text());
-		atomic_store(&w->adopted, true);
-		s = (tt_status)w->end.code;
-		if (s != TT_ERR_COMM && s != TT_ERR_USAGE) /* those name ranks themselves; these are the same on all */
-			tt_error_set(s, __FILE__, __LINE__, "rank %d: %s", w->end.culprit, w->end.text);
-		else
-			tt_error_set(s, __FILE__, __LINE__, "%s", w->end.text);
-		return s; /* the world stays, for tt_comm_leave */
-	}
-	tt_mpi_beater_stop(w);
-	tt_mpi_part(w);
-	w->api->finish();
-	opened = NULL;
-	for (tt_comm_group *g = w->comm.groups; g; g = g->next)
-		free(((own *)g->own)->requests);
-	tt_arena_destroy(w->comm.arena);
-	pthread_mutex_destroy(&w->lock);
-	pthread_cond_destroy(&w->wake);
-	tt_arena_destroy(a);
-	return TT_OK;
-}
-
-bool tt_comm_given_up(const tt_comm *c)
-{
-	return c->backend == &backend && atomic_load(&((const tt_mpi_world *)c->world)->aborted);
-}
-
-void tt_comm_leave(int code)
-{
-	if (!opened)
-		return;
-	/* Once one has gone the launcher ends the others, at once, and they want to say their text, too. */
-	enum { PATIENCE = 3 };
-	double until = tt_now() + PATIENCE;
-	tt_mpi_unlisten(opened);
-	if (!opened->near)
-		tt_mpi_sleep(0.6);
-	while (tt_now() < until && tt_mpi_others_speak(opened))
-		tt_mpi_sleep(0.05);
-	tt_mpi_sleep(0.25); /* what was written is still on its way through the launcher, which drops it when it aborts */
-	opened->api->abort(code);
-}
-
-tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n)
-{
-	if (c->backend != &backend)
-		TT_FAIL(TT_ERR_USAGE, "ranks are %s: there is no MPI to compare with", c->backend->name);
-	tt_mpi_world *w = c->world;
-	pthread_mutex_lock(&w->lock);
-	int r = what ? w->api->raw_reduce_scatter(in, out, n) : w->api->raw_all_gather(in, out, n);
-	pthread_mutex_unlock(&w->lock);
-	char text[512];
-	if (r) {
-		w->api->error(r, text, sizeof text);
-		TT_FAIL(TT_ERR_COMM, "%s", text);
-	}
-	return TT_OK;
-}

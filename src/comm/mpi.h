@@ -1,4 +1,5 @@
-/* mpi.h: what the files of the mpi backend share: launch.c, keeper.c, mpi.c (the exchange), peers.c (who lives). */
+/* mpi.h: what the files of the mpi backend share: launch.c, keeper.c, job.c (from start to end), mpi.c (the exchange), peers.c (who
+ * lives). */
 #ifndef TT_COMM_MPI_H
 #define TT_COMM_MPI_H
 
@@ -74,6 +75,10 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 
 tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out) TT_CHECKED;
 int tt_mpi_launcher(void); /* the process whose children this machine's ranks, or their keepers, are */
+
+extern const tt_comm_backend tt_mpi_backend;
+void tt_mpi_group_close(tt_comm_group *g);
+tt_status tt_mpi_error(const tt_mpi_world *w, int code, const char *where) TT_CHECKED; /* MPI's error code as an error */
 
 /* Under `lock`: takes what has come of texts and signs of life. */
 void tt_mpi_look(tt_mpi_world *w);
