@@ -26,6 +26,7 @@ ALLOW_CALLS="
 src/base/log.c abort
 src/base/log.c fprintf_stderr
 src/comm/peers.c exit
+src/comm/keeper.c exit
 src/cli/* *
 tests/* *
 "
@@ -38,8 +39,9 @@ src/base/log.o sink_fn       same
 src/base/log.o sink_ctx      same
 src/base/log.o sink_level    same
 src/cli/commands.o stop_signal   the one flag a signal handler may write
-src/comm/mpi.o opened         MPI, which a process has once
-src/comm/mpi.o terminated     what a signal handler writes before the command's own stands
+src/comm/job.o opened         MPI, which a process has once
+src/comm/job.o terminated     what a signal handler writes before the command's own stands
+src/comm/keeper.o launcher     what started the process that keeps this one
 "
 # f: folders searched, and files in them that are the allocator
 BYTES_FOLDERS="ops pass exec model train plan gen metrics rl cli"
