@@ -114,7 +114,8 @@ static bool uses_fast_kernels(tt_trainer *tr)
 	tt_buf b = { 0 };
 	for (int s = TT_SEG_F; s <= TT_SEG_B; s++)
 		tt_exec_print_program(tt_trainer_exec(tr), (tt_segment)s, &b);
-	bool found = b.s && strstr(b.s, "linear [xsmm") && strstr(b.s, "linear_dx [xsmm") && strstr(b.s, "linear_dw_acc [xsmm");
+	bool found = b.s && (strstr(b.s, "linear [xsmm-") || strstr(b.s, "linear [chain-")) && (strstr(b.s, "linear_dx [xsmm-") || strstr(b.s, "linear_dx [chain-")) &&
+		     (strstr(b.s, "linear_dw_acc [xsmm-") || strstr(b.s, "linear_dw_acc [chain-"));
 	tt_buf_fini(&b);
 	return found;
 }

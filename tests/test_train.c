@@ -701,7 +701,7 @@ static void case_formats(tt_test *t)
 				TT_CHECK_INT(t, packed, ROWS_OF[i].train == 32 ? 2 : 2 + 28);
 				tt_buf b = { 0 };
 				tt_exec_print_program(tt_trainer_exec(tr), TT_SEG_EVAL, &b);
-				TT_CHECK(t, strstr(b.s, "linear [xsmm") && !strstr(b.s, "linear [avx"));
+				TT_CHECK(t, (strstr(b.s, "linear [xsmm-") || strstr(b.s, "linear [chain-")) && !strstr(b.s, "linear [avx"));
 				tt_buf_fini(&b);
 			}
 			TT_CHECK_OK(t, tt_trainer_step(tr, &r));

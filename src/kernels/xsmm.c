@@ -64,32 +64,35 @@ FORWARD_AT(AVX512_BF16, false, avx512_bf16)
 WEIGHTS_AT(AVX2, avx2)
 WEIGHTS_AT(AVX512, avx512)
 
-#define FORWARD(dt, accepts, format, isa, at)                                                                          \
-	{"linear", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
-	{"linear_dx", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
-	{"linear_dx_add", "xsmm-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}
-#define TAILS(dt, isa, at)                                                                                             \
-	{"linear_silu_mul", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
-	{"linear_rope", "xsmm-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}
+/* A row is called after what runs: tiles of chain.h on AVX-512, but for bf16 that is widened to f32 there; else libxsmm's. */
+#define CHAIN "chain"
+#define XSMM "xsmm"
+#define FORWARD(tiles, dt, accepts, format, isa, at)                                                                   \
+	{"linear", tiles "-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
+	{"linear_dx", tiles "-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
+	{"linear_dx_add", tiles "-" #dt "-" #at, isa, forward_accepts_##accepts, format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}
+#define TAILS(tiles, dt, isa, at)                                                                                      \
+	{"linear_silu_mul", tiles "-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}, \
+	{"linear_rope", tiles "-" #dt "-" #at, isa, forward_accepts_##dt, tt_xsmm_forward_format, forward_scratch_##at, forward_plan_##at, tt_xsmm_forward_run}
 #define WEIGHTS_ON(name, isa, accepts, scratch, plan, run)                                                             \
 	{"linear_dw", name, isa, accepts, NULL, scratch, plan, run}, {"linear_dw_acc", name, isa, accepts, NULL, scratch, plan, run}
 #define WEIGHTS(dt, isa, at)                                                                                           \
 	WEIGHTS_ON("xsmm-" #dt "-" #at, isa, weights_accepts_##dt, weights_scratch_##at, weights_plan_##at, tt_xsmm_weights_run)
 #define WEIGHTS_OWN(dt, isa, at)                                                                                       \
-	WEIGHTS_ON("xsmm-" #dt "-" #at, isa, weights_accepts_##dt, tt_chain_weights_scratch, tt_chain_weights_plan, tt_chain_weights_run)
+	WEIGHTS_ON("chain-" #dt "-" #at, isa, weights_accepts_##dt, tt_chain_weights_scratch, tt_chain_weights_plan, tt_chain_weights_run)
 /* In this order: few lines want a packed weight, but a node that finds it plain (another graph's wish) is no worse off than the
  * one that asked. No tails on plain weights: panels come first there, and lines have left the cache when a task ends. */
-#define F32(isa, at)                                                                                                   \
-	FORWARD(f32, many, NULL, isa, at##_plain), FORWARD(f32, f32, tt_xsmm_forward_format, isa, at),                 \
-	FORWARD(f32, f32, NULL, isa, at##_plain), TAILS(f32, isa, at)
-#define BF16(isa, at) FORWARD(bf16, bf16, tt_xsmm_forward_format, isa, at), TAILS(bf16, isa, at)
+#define F32(tiles, isa, at)                                                                                            \
+	FORWARD(tiles, f32, many, NULL, isa, at##_plain), FORWARD(tiles, f32, f32, tt_xsmm_forward_format, isa, at),   \
+	FORWARD(tiles, f32, f32, NULL, isa, at##_plain), TAILS(tiles, f32, isa, at)
+#define BF16(tiles, isa, at) FORWARD(tiles, bf16, bf16, tt_xsmm_forward_format, isa, at), TAILS(tiles, bf16, isa, at)
 
 const tt_override tt_overrides_xsmm[] = {
-	BF16(TT_ISA_AVX512_BF16, avx512_bf16), WEIGHTS_OWN(bf16, TT_ISA_AVX512_BF16, avx512_bf16),
-	BF16(TT_ISA_AVX512, avx512), WEIGHTS(bf16, TT_ISA_AVX512, avx512),
-	F32(TT_ISA_AVX512, avx512), WEIGHTS_OWN(f32, TT_ISA_AVX512, avx512),
-	BF16(TT_ISA_AVX2, avx2), WEIGHTS(bf16, TT_ISA_AVX2, avx2),
-	F32(TT_ISA_AVX2, avx2), WEIGHTS(f32, TT_ISA_AVX2, avx2),
+	BF16(CHAIN, TT_ISA_AVX512_BF16, avx512_bf16), WEIGHTS_OWN(bf16, TT_ISA_AVX512_BF16, avx512_bf16),
+	BF16(XSMM, TT_ISA_AVX512, avx512), WEIGHTS(bf16, TT_ISA_AVX512, avx512),
+	F32(CHAIN, TT_ISA_AVX512, avx512), WEIGHTS_OWN(f32, TT_ISA_AVX512, avx512),
+	BF16(XSMM, TT_ISA_AVX2, avx2), WEIGHTS(bf16, TT_ISA_AVX2, avx2),
+	F32(XSMM, TT_ISA_AVX2, avx2), WEIGHTS(f32, TT_ISA_AVX2, avx2),
 	{0},
 };
 
