@@ -72,6 +72,8 @@ static json_t *json_rank(const tt_plan_mesh *m, const tt_plan_rank *r)
 		put(x, "kind", json_string(t->kind));
 		put(x, "calls", json_integer(t->calls));
 		put(x, "bytes", json_integer(t->bytes));
+		put(x, "hideable_calls", json_integer(t->hideable_calls));
+		put(x, "hideable_bytes", json_integer(t->hideable_bytes));
 		if (m->hardware.name) {
 			put(x, "seconds", json_real(t->seconds));
 			put(x, "exposed_seconds", json_real(t->exposed));

@@ -282,6 +282,8 @@ static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_n
 	in.wait = -1;
 	if (under_way)
 		in.axes = (int)tt_exchange_axes(n);
+	if (exchange_of(n))
+		in.hides = (tt_hides)exchange_of(n)->hides;
 	int64_t *scratch = under_way ? &p->lane_scratch : &p->scratch;
 	*scratch = TT_MAX(*scratch, (int64_t)c.scratch);
 	TT_PUSH(e->arena, p->instrs, p->ninstrs, p->cap_instrs, in);

@@ -9,7 +9,8 @@ bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr
 		return false;
 	const instr *in = &p->instrs[i];
 	*out = (tt_exec_instr){.graph = p->g, .node = in->node, .kernel = in->kernel, .fast = in->fast, .run = in->run, .call = &in->call, .scratch = in->scratch,
-		.in = in->call.in, .out = in->call.out, .lane = in->axes != 0, .early = in->may_start, .posted = in->posted, .exposed = in->exposed, .waits = in->wait};
+		.in = in->call.in, .out = in->call.out, .lane = in->axes != 0, .early = in->may_start, .posted = in->posted, .exposed = in->exposed, .waits = in->wait,
+		.hides = in->hides};
 	if (!in->started) { /* else it may be running now */
 		out->began = in->began;
 		out->ended = in->ended;

@@ -73,7 +73,7 @@ static void bind_program(tt_exec *e, program *p)
 		bind_operand(e, p, p->reads[i], &p->read_args[i]);
 }
 
-/* ---- sums of REDUCE that start in B ------------------------------------------------------------------------------------------- */
+/* ---- exchanges that start in the program before: sums of REDUCE in B, F's first gathers in PREP ------------------------------------------------------------------------------------------- */
 
 static bool touches(const tt_exec *e, const program *p, const instr *in, int32_t root)
 {
@@ -102,11 +102,53 @@ static int64_t start_of(const tt_exec *e, int64_t r)
 		if (last < 0)
 			return -1;
 		after = TT_MAX(after, last);
-		for (int64_t i = 0; i < r; i++)
-			if (!p->instrs[i].may_start && touches(e, p, &p->instrs[i], root))
+		for (int64_t i = 0; i < r; i++) {
+			if (!touches(e, p, &p->instrs[i], root))
+				continue;
+			if (!p->instrs[i].may_start)
 				return -1;
+			after = TT_MAX(after, p->instrs[i].after); /* a sum of sums follows those */
+		}
 	}
 	return after;
+}
+
+/* The same of F, in PREP: of those that F begins with, if they gather what PREP makes or leaves. What they make lies where PREP, and OPT before it, keep
+ * nothing, if those have no temporaries. Nothing here looks at sizes: all ranks come to the same. */
+static int64_t first_start_of(const tt_exec *e, int64_t r)
+{
+	const program *prep = &e->prog[TT_SEG_PREP], *p = &e->prog[TT_SEG_F];
+	const instr *x = &p->instrs[r];
+	int64_t after = 0;
+	for (int64_t i = 0; i < r; i++)
+		if (!p->instrs[i].may_start)
+			return -1;
+	for (int k = 0; k < x->call.nin; k++) {
+		int32_t root = store_root(e, p->store[x->node->in[k]], NULL);
+		int64_t last = prep->ninstrs - 1;
+		if (e->stores[root].kind != STORE_STATE)
+			return -1;
+		while (last >= 0 && !touches(e, prep, &prep->instrs[last], root))
+			last--;
+		after = TT_MAX(after, last);
+	}
+	for (int k = 0; k < x->call.nout; k++)
+		if (e->stores[store_root(e, p->store[x->node->out[k]], NULL)].kind != STORE_TEMP)
+			return -1;
+	return after;
+}
+
+static bool keeps_temporaries(const program *p)
+{
+	for (int64_t i = 0; i < p->nlines; i++)
+		for (int o = 0; o < p->lines[i].node->nout; o++) {
+			bool state = false;
+			for (int64_t s = 0; s < p->g->nstates && !state; s++)
+				state = p->g->states[s].next == p->lines[i].node->out[o];
+			if (!state)
+				return true;
+		}
+	return false;
 }
 
 static int by_after(const void *x, const void *y)
@@ -117,22 +159,34 @@ static int by_after(const void *x, const void *y)
 	return (a->in > b->in) - (a->in < b->in);
 }
 
-/* Not for a probe, which is told of a program's values when that runs. */
-static void find_starts(tt_exec *e)
+/* Of program `seg`, in the one before. */
+static void find_starts_of(tt_exec *e, tt_segment before, tt_segment seg, int64_t (*of)(const tt_exec *e, int64_t r))
 {
-	program *b = &e->prog[TT_SEG_B], *p = &e->prog[TT_SEG_REDUCE];
-	if (!b->g || !p->g || e->o.probe.begin)
+	program *b = &e->prog[before], *p = &e->prog[seg];
+	if (!b->g || !p->g)
 		return;
 	for (int64_t r = 0; r < p->ninstrs; r++) {
 		if (!p->instrs[r].axes)
 			continue;
-		struct start s = {start_of(e, r), &p->instrs[r]};
+		struct start s = {of(e, r), &p->instrs[r]};
+		p->instrs[r].after = s.after;
 		p->instrs[r].may_start = s.after >= 0;
 		if (s.after >= 0)
 			TT_PUSH(e->arena, b->starts, b->nstarts, b->cap_starts, s);
 	}
 	if (b->nstarts)
 		qsort(b->starts, (size_t)b->nstarts, sizeof *b->starts, by_after);
+}
+
+/* Not for a probe, which is told of a program's values when that runs. */
+void find_starts(tt_exec *e)
+{
+	const program *prep = &e->prog[TT_SEG_PREP];
+	if (e->o.probe.begin)
+		return;
+	find_starts_of(e, TT_SEG_B, TT_SEG_REDUCE, start_of);
+	if (e->o.nframes == 1 && !e->o.fill_nan && prep->g && !keeps_temporaries(prep))
+		find_starts_of(e, TT_SEG_PREP, TT_SEG_F, first_start_of);
 }
 
 static tt_status refuse(const tt_exec *e, int64_t need, int64_t limit)
@@ -160,7 +214,6 @@ tt_status tt_exec_reserve(tt_exec *e)
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			bind_program(e, &e->prog[s]);
-	find_starts(e);
 	int64_t exchanges = 0;
 	for (int s = 0; s < TT_NSEGS; s++)
 		for (int64_t i = 0; i < e->prog[s].ninstrs; i++)
@@ -361,20 +414,23 @@ static void wait_for_others(tt_exec *e, const program *p, const instr *in)
 static void start_exchange(tt_exec *e, program *p, int64_t i, uint32_t *upto)
 {
 	instr *in = &p->instrs[i];
-	if (!in->started)
+	if (!in->started) {
+		in->ahead = false;
 		lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+	}
 	in->started = false;
 	if (*upto == 0 || (int32_t)(in->ticket - *upto) > 0)
 		*upto = in->ticket;
 	in->upto = *upto;
 }
 
-/* What of REDUCE may start behind instruction i. */
+/* What of the next program may start behind instruction i. */
 static void start_early(tt_exec *e, const program *p, int64_t i, int64_t *next)
 {
 	for (; *next < p->nstarts && p->starts[*next].after == i; ++*next) {
 		instr *in = p->starts[*next].in;
 		atomic_store_explicit(in->call.flag, 0, memory_order_relaxed);
+		in->ahead = true;
 		lane_post(e, in, false);
 		in->started = true;
 	}
@@ -438,11 +494,22 @@ static tt_status end_exchanges(tt_exec *e, uint32_t upto, tt_status s)
 	return s ? s : talked;
 }
 
-/* REDUCE will not run: what was started for it has ended. */
+/* The next program does not run: what `seg` has started for it has ended. */
+static void forget_starts_of(tt_exec *e, tt_segment seg)
+{
+	for (int64_t i = 0; i < e->prog[seg].nstarts; i++)
+		e->prog[seg].starts[i].in->started = false;
+}
+
 static void forget_starts(tt_exec *e)
 {
-	for (int64_t i = 0; i < e->prog[TT_SEG_B].nstarts; i++)
-		e->prog[TT_SEG_B].starts[i].in->started = false;
+	forget_starts_of(e, TT_SEG_B);
+	forget_starts_of(e, TT_SEG_PREP);
+}
+
+void tt_exec_forget(tt_exec *e)
+{
+	forget_starts_of(e, TT_SEG_PREP);
 }
 
 /* Highest byte that the operands of this cell reach, by region. */
@@ -479,6 +546,8 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	program *p = &e->prog[seg];
 	TT_ASSERT(e->is_reserved, "run after reserve");
 	TT_TRY(check_cell(e, p, seg, cell));
+	if (seg != TT_SEG_F)
+		tt_exec_forget(e); /* which work in the same memory */
 	set_cell(e, p, cell);
 	count_run(e, seg, cell);
 	if (e->o.fill_nan) {
@@ -492,7 +561,7 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	/* A probe looks at what an exchange has made right after it; memory out of reach is so for the lane too. */
 	e->lane_now = probed || (e->o.protect && e->o.lane == TT_LANE_THREAD) ? TT_LANE_EARLY : e->o.lane;
 	tt_status s = TT_OK;
-	int64_t starts = cell->last && seg == TT_SEG_B ? 0 : p->nstarts;
+	int64_t starts = cell->last ? 0 : p->nstarts;
 	uint32_t upto = 0;
 	if (probed || e->o.fill_nan || e->o.protect || e->o.profile || (e->o.trace && e->o.trace->on))
 		s = run_watched(e, seg, p, probed, starts, &upto);
@@ -501,6 +570,10 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	if (!s && e->o.protect)
 		s = regions_reach(e, true);
 	s = end_exchanges(e, upto, s);
+	if (!s && seg == TT_SEG_PREP && p->nstarts) { /* nothing is under way between steps */
+		lane_drain(e);
+		s = lane_status(e);
+	}
 	if (!s && e->o.protect)
 		s = regions_reach(e, false);
 	e->fresh = false;

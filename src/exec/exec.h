@@ -82,7 +82,10 @@ typedef enum tt_lane_mode {
 } tt_lane_mode;
 
 /* Seconds of exchanges over a set of mesh axes: in which the compute lane waited, and in which it did something else. */
-typedef struct tt_exchange_seconds { double exposed, hidden; } tt_exchange_seconds;
+typedef struct tt_exchange_seconds {
+	double exposed, hidden;
+	int64_t hideable_calls, hideable_bytes; /* of exchanges that could be hidden (tt_hides) */
+} tt_exchange_seconds;
 
 typedef struct tt_exec_options {
 	tt_numerics numerics;
@@ -124,10 +127,14 @@ typedef struct tt_cell {
 	int64_t T;     /* 0 .. t_max */
 	int64_t nseqs; /* entries of a sequence table now: nseqs + 1 */
 	bool first;    /* first cell of its step */
-	bool last;     /* B: the last one; sums over ranks that REDUCE takes start as soon as what they sum is there. REDUCE must follow */
+	bool last;     /* B: the last one; sums over ranks that REDUCE takes start as soon as what they sum is there. REDUCE must follow.
+			  PREP: F follows; its first gathers start as soon as their parameters are there, and have ended with PREP. Any other
+			  program forgets them: F gathers itself then */
 	int64_t step;  /* counts from 1 */
 } tt_cell;
 
+/* Somebody has written parameters after PREP, and does not run it again: on all ranks, or on none. */
+void tt_exec_forget(tt_exec *e);
 bool tt_exec_has(const tt_exec *e, tt_segment seg);
 /* TT_ERR_NUMERIC, naming op and value, if a kernel found operands for which `exact` is not exact. */
 tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell) TT_CHECKED;
@@ -194,7 +201,8 @@ typedef struct tt_exec_instr {
 	const tt_arg *in, *out; /* [node->nin], [node->nout]; extents as of the last tt_exec_run or tt_exec_shape */
 	/* Of an exchange that can be under way, in its last run, as tt_now has it: when the compute lane came to it, when it began and ended, and for how
 	 * many of those seconds the compute lane waited. `waits`: index of the exchange that this instruction waits for, and with it for all before; -1. */
-	bool lane, early; /* early: of REDUCE, and starts in B of the last cell */
+	bool lane, early; /* early: of REDUCE, and starts in B of the last cell; of F, and starts in PREP */
+	int hides;        /* tt_hides of an exchange */
 	double posted, began, ended, exposed;
 	int64_t waits;
 } tt_exec_instr;

@@ -3,6 +3,7 @@
 #define TT_EXEC_INTERNAL_H
 
 #include "exec/exec.h"
+#include "kernels/attrs.h"
 
 /* Names to small ids, open addressing. */
 typedef struct names {
@@ -56,7 +57,11 @@ typedef struct instr {
 	int axes;             /* not 0: it exchanges over these, and may be under way while others run */
 	int64_t wait;         /* instruction of the last exchange that must have ended before this one; -1 */
 	uint32_t ticket, upto; /* lane.c; the highest of it and of all exchanges before it in its program */
-	bool may_start, started; /* of REDUCE, in B */
+	bool may_start, started; /* in the program before (find_starts), behind its instruction `after` */
+	bool ahead;           /* its last run was started so */
+	int64_t after;
+	tt_hides hides;
+	int64_t talked, took; /* calls and bytes of its last run on the lane */
 	double posted, began, ended, exposed;
 } instr;
 
@@ -84,7 +89,7 @@ typedef struct program {
 	int64_t seqs_max;     /* -1: no sequence dim */
 	int64_t work, scratch; /* bytes */
 	int64_t lane_scratch;  /* of exchanges that may be under way */
-	struct start { int64_t after; instr *in; } *starts; /* B: exchanges of REDUCE that may start behind its instruction `after`, ascending */
+	struct start { int64_t after; instr *in; } *starts; /* B: exchanges of REDUCE, PREP: of F, that may start behind its instruction `after`, ascending */
 	int64_t nstarts, cap_starts;
 	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
 	int seen_frame;
@@ -144,6 +149,7 @@ void run_timed(const tt_exec *e, tt_segment seg, const program *p, instr *in);
 void run_on_lane(const tt_exec *e, instr *in);
 
 /* exec.c */
+void find_starts(tt_exec *e);
 tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const tt_cell *c) TT_CHECKED;
 void set_extents(program *p, const tt_cell *c);
 /* lane.c */

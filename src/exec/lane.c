@@ -154,8 +154,12 @@ static void account(lane *l, double from, double to)
 		in->calls++;
 		in->seconds += seen;
 		in->exposed = seen;
-		e->exchange_s[in->axes].exposed += seen;
-		e->exchange_s[in->axes].hidden += all - seen;
+		tt_exchange_seconds *s = &e->exchange_s[in->axes];
+		bool could = in->hides == TT_HIDES || (in->hides == TT_HIDES_AHEAD && in->ahead);
+		s->exposed += seen;
+		s->hidden += all - seen;
+		s->hideable_calls += could ? in->talked : 0;
+		s->hideable_bytes += could ? in->took : 0;
 	}
 }
 

@@ -200,6 +200,7 @@ tt_status tt_exec_plan(tt_exec *e)
 		set_slot(e, &e->inputs[i]);
 	for (int64_t i = 0; i < e->noutputs; i++)
 		set_slot(e, &e->outputs[i]);
+	find_starts(e);
 	e->is_planned = true;
 	return tt_arena_ok(e->arena);
 }

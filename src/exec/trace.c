@@ -47,13 +47,17 @@ void run_timed(const tt_exec *e, tt_segment seg, const program *p, instr *in)
 void run_on_lane(const tt_exec *e, instr *in)
 {
 	tt_trace *t = e->o.trace && e->o.trace->on ? e->o.trace : NULL;
-	double before = t ? waited(e, in) : 0;
+	const tt_comm_group *g = e->o.axes->group[in->axes];
+	tt_comm_count before = tt_comm_group_count(g), after;
 	in->began = tt_now();
 	in->run(&in->call);
 	in->ended = tt_now();
+	after = tt_comm_group_count(g);
+	in->talked = after.calls - before.calls;
+	in->took = after.bytes - before.bytes;
 	if (t)
 		put(t, &(tt_trace_event){.seg = (int16_t)in->node->seg, .lane = TT_TRACE_COMM, .instr = (int32_t)(in - e->prog[in->node->seg].instrs), .begin = in->began,
-					 .end = in->ended, .wait = waited(e, in) - before});
+					 .end = in->ended, .wait = after.wait_s - before.wait_s});
 }
 
 /* ---- Chrome's trace event format, which Perfetto reads --------------------------------------------------------------------------------------- */

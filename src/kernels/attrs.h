@@ -54,11 +54,15 @@ typedef enum tt_exchange_kind {
 	TT_EX_SWAP,    /* S(dim) to S(to): every member's part of this member's piece of dim `to`, joined along `dim` */
 	TT_EX_SHIFT,   /* the piece of the member `shift` places further on      */
 } tt_exchange_kind;
+/* Can an exchange be hidden? Behind its own program's computation; or, of F's first gathers, behind that of PREP, if F of a step's first cell follows. */
+typedef enum tt_hides { TT_HIDES_NOT, TT_HIDES, TT_HIDES_AHEAD } tt_hides;
 typedef struct tt_attr_exchange {
 	int64_t kind;      /* tt_exchange_kind */
 	const char *axis, *name; /* of the value; for people */
 	int64_t axes;      /* bit i: axis i of the mesh is in the group */
-	int64_t members, index, dim;
+	int64_t members, index;
+	int64_t hides;     /* tt_hides: whether computation stands where it could run beside it; of the overlap pass */
+	int64_t dim;
 	tt_ints edges;     /* [members + 1], or none */
 	int64_t to;        /* of a swap: the dim that is cut, */
 	tt_ints cuts;      /* where: as edges */
@@ -72,9 +76,12 @@ typedef struct tt_attr_bucket {
 	int64_t kind;
 	const char *axis, *name; /* of the first */
 	int64_t axes, members, index;
+	int64_t hides;     /* all up to here as an exchange has it */
 	tt_ints dim, ndim; /* [n]                            */
 	tt_ints edges;     /* [n, members + 1], or none      */
+	tt_ints cuts;      /* likewise                       */
 	tt_ints dims;      /* [n, TT_MAX_DIMS]               */
+	int64_t to, shift; /* of all                         */
 	bool tree;
 } tt_attr_bucket;
 enum { TT_BUCKET_JOB = 512 }; /* bytes of scratch for an operand, beside its attributes and blocks */
@@ -82,9 +89,11 @@ enum { TT_BUCKET_JOB = 512 }; /* bytes of scratch for an operand, beside its att
 static inline tt_attr_exchange tt_bucket_part(const tt_attr_bucket *b, int i)
 {
 	tt_attr_exchange x = { .kind = b->kind, .axis = b->axis, .name = b->name, .axes = b->axes, .members = b->members, .index = b->index, .dim = b->dim.v[i],
-			       .dims = { b->ndim.v[i], b->dims.v + (int64_t)i * TT_MAX_DIMS }, .tree = b->tree };
+			       .dims = { b->ndim.v[i], b->dims.v + (int64_t)i * TT_MAX_DIMS }, .to = b->to, .shift = b->shift, .tree = b->tree };
 	if (b->edges.n)
 		x.edges = (tt_ints){ b->members + 1, b->edges.v + i * (b->members + 1) };
+	if (b->cuts.n)
+		x.cuts = (tt_ints){ b->members + 1, b->cuts.v + i * (b->members + 1) };
 	return x;
 }
 

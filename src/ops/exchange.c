@@ -15,8 +15,9 @@ int64_t tt_exchange_axes(const tt_node *n)
 
 bool tt_exchange_in_place(const tt_node *n)
 {
-	const tt_attr_exchange *a = n->op == &tt_op_exchange ? n->attr : NULL;
-	return !a || (a->kind != TT_EX_SWAP && a->kind != TT_EX_SHIFT);
+	bool exchange = n->op == &tt_op_exchange || n->op == &tt_op_exchange_bucket;
+	int64_t kind = exchange ? *(const int64_t *)n->attr : TT_EX_GATHER; /* both attributes begin with it */
+	return kind != TT_EX_SWAP && kind != TT_EX_SHIFT;
 }
 
 /* Packed weights are gathered as they lie, if every piece begins where a panel, or a pair, does. */
@@ -82,7 +83,8 @@ static bool bucket_infer(tt_graph *g, const tt_op *op, const void *attr, int nin
 {
 	const tt_attr_bucket *a = attr;
 	(void)op;
-	if (nin != nout || a->dim.n != nin || a->ndim.n != nin || a->dims.n != nin * TT_MAX_DIMS || (a->edges.n && a->edges.n != nin * (a->members + 1))) {
+	if (nin != nout || a->dim.n != nin || a->ndim.n != nin || a->dims.n != nin * TT_MAX_DIMS || (a->edges.n && a->edges.n != nin * (a->members + 1)) ||
+	    (a->cuts.n && a->cuts.n != nin * (a->members + 1))) {
 		tt_graph_fail(g, "exchange_bucket: %d operands, %d results, the attributes speak of %lld of kind %lld", nin, nout, (long long)a->dim.n,
 			      (long long)a->kind);
 		return false;
@@ -185,12 +187,12 @@ const tt_op tt_op_exchange = {
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
 				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) },
 				    { "to", TT_ATTR_INT, offsetof(tt_attr_exchange, to) }, { "cuts", TT_ATTR_INTS, offsetof(tt_attr_exchange, cuts) },
-				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, TT_ATTRS_END },
+				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, { "hides", TT_ATTR_INT, offsetof(tt_attr_exchange, hides) }, TT_ATTRS_END },
 	.infer = exchange_infer, .spmd = exchange_spmd, .scratch = exchange_scratch, .sample = exchange_sample,
 };
 
 const tt_op tt_op_exchange_bucket = {
-	.name = "exchange_bucket", .doc = "several gathers, scatters or sums over the same ranks as one exchange",
+	.name = "exchange_bucket", .doc = "several gathers, scatters, sums, swaps or shifts over the same ranks as one exchange",
 	.cls = TT_CLASS_META, .flags = TT_OP_INPLACE, .nin = 1, .nin_max = -1, .nout = -1, .outs = (const char *const[]){ "exchange" },
 	.attr_size = sizeof(tt_attr_bucket),
 	.attrs = (const tt_attr[]){ { "kind", TT_ATTR_INT, offsetof(tt_attr_bucket, kind) }, { "axis", TT_ATTR_STR, offsetof(tt_attr_bucket, axis) },
@@ -198,6 +200,8 @@ const tt_op tt_op_exchange_bucket = {
 				    { "members", TT_ATTR_INT, offsetof(tt_attr_bucket, members) }, { "index", TT_ATTR_INT, offsetof(tt_attr_bucket, index) },
 				    { "dim", TT_ATTR_INTS, offsetof(tt_attr_bucket, dim) }, { "ndim", TT_ATTR_INTS, offsetof(tt_attr_bucket, ndim) },
 				    { "edges", TT_ATTR_INTS, offsetof(tt_attr_bucket, edges) }, { "dims", TT_ATTR_INTS, offsetof(tt_attr_bucket, dims) },
-				    { "tree", TT_ATTR_BOOL, offsetof(tt_attr_bucket, tree) }, TT_ATTRS_END },
+				    { "tree", TT_ATTR_BOOL, offsetof(tt_attr_bucket, tree) }, { "to", TT_ATTR_INT, offsetof(tt_attr_bucket, to) },
+				    { "cuts", TT_ATTR_INTS, offsetof(tt_attr_bucket, cuts) }, { "shift", TT_ATTR_INT, offsetof(tt_attr_bucket, shift) },
+				    { "hides", TT_ATTR_INT, offsetof(tt_attr_bucket, hides) }, TT_ATTRS_END },
 	.infer = bucket_infer, .spmd = exchange_spmd, .scratch = bucket_scratch, .sample = bucket_sample,
 };

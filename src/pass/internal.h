@@ -21,4 +21,12 @@ bool tt_row_used(const tt_layout_row *r, const tt_graph *g, tt_v v);
 const char *tt_row_idle(tt_arena *a, const tt_plan *plan, int i);
 tt_explain_fn tt_plan_explain; /* ctx: a tt_origin */
 
+/* Of REDUCE: whether a sum, or what it sums, stays for OPT in the bytes of the accumulator, as do sums of it: those can start in B (exec.c). */
+bool tt_sum_kept(const tt_graph *g, tt_v v);
+
+/* What exchanges in a row, or parts of buckets, have made v of. */
+tt_v tt_exchanged_root(const tt_graph *g, tt_v v);
+/* hide.c: sets `hides` of every exchange of a graph in which exchanges have their places. */
+void tt_overlap_hides(tt_graph *g, tt_arena *a);
+
 #endif

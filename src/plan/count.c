@@ -47,6 +47,7 @@ typedef struct walk {
 	double near[1 << TT_MESH_AXES]; /* by axes: share of the other members that are of this rank's node; < 0: not known yet */
 	int *ranks;      /* room for all */
 	int run;         /* index of the entry */
+	bool first_f;    /* the first of F */
 } walk;
 
 /* ---- time ------------------------------------------------------------------------------------------------------------------------------ */
@@ -145,6 +146,10 @@ static tt_status instruction(walk *w, const tt_plan_run *r, int64_t index, const
 		k = talk_of(w->a, o, (uint32_t)at->axes, kind_name(at->kind));
 		TT_TRY(add(&k->calls, t.calls, r->times));
 		TT_TRY(add(&k->bytes, t.bytes, r->times));
+		/* What hides behind PREP is of a step's first cell. */
+		int64_t could = x->hides == TT_HIDES ? r->times : x->hides == TT_HIDES_AHEAD && x->early && w->first_f ? 1 : 0;
+		k->hideable_calls += could * t.calls;
+		k->hideable_bytes += could * t.bytes;
 		if (w->q->hardware)
 			seconds = TT_MAX(seconds, talk_seconds(w, at, &t));
 		k->seconds += times * seconds;
@@ -200,6 +205,9 @@ tt_status tt_plan_count(tt_arena *a, tt_exec *e, const tt_plan_asked *q, tt_plan
 	out->nruns = q->nruns;
 	for (int i = 0; i < q->nruns; i++) {
 		w.run = i;
+		w.first_f = q->runs[i].seg == TT_SEG_F;
+		for (int k = 0; k < i; k++)
+			w.first_f &= q->runs[k].seg != TT_SEG_F;
 		if (q->runs[i].times && tt_exec_has(e, q->runs[i].seg))
 			TT_TRY(program(&w, &q->runs[i]));
 	}

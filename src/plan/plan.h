@@ -41,6 +41,7 @@ typedef struct tt_plan_talk {
 	uint32_t axes;       /* bit i: axis i of the mesh */
 	const char *kind;    /* "all-gather" */
 	int64_t calls, bytes;/* as tt_comm_group_count counts: bytes this rank takes */
+	int64_t hideable_calls, hideable_bytes; /* of these, of exchanges that could be hidden (pass/hide.c) */
 	double seconds, exposed; /* estimate: of it, in which the compute lane does nothing else */
 } tt_plan_talk;
 

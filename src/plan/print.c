@@ -85,22 +85,26 @@ static void print_talk(tt_arena *a, const tt_plan_mesh *m, tt_buf *b)
 	if (!r->ntalk)
 		return;
 	bool timed = m->hardware.name != NULL;
-	tt_buf_printf(b, "\ncommunication of rank %d in a step: what it takes from others\n  %-14s %-16s %8s %10s %18s%s\n", r->rank, "group", "kind", "calls", "", "bytes",
-		      timed ? "   estimate  not hidden" : "");
-	int64_t calls = 0, bytes = 0;
+	tt_buf_printf(b, "\ncommunication of rank %d in a step: what it takes from others\n  %-14s %-16s %8s %10s %18s %9s %10s%s\n", r->rank, "group", "kind", "calls", "", "bytes",
+		      "hideable", "", timed ? "   estimate  not hidden" : "");
+	int64_t calls = 0, bytes = 0, could = 0, could_bytes = 0;
 	for (uint32_t axes = 1; axes < 1u << TT_PLAN_AXES; axes++)
 		for (int64_t i = 0; i < r->ntalk; i++) {
 			const tt_plan_talk *t = &r->talk[i];
 			if (t->axes != axes)
 				continue;
-			tt_buf_printf(b, "  %-14s %-16s %8lld %10s %18lld", axes_name(a, axes), t->kind, (long long)t->calls, tt_scale_bytes(t->bytes).s, (long long)t->bytes);
+			tt_buf_printf(b, "  %-14s %-16s %8lld %10s %18lld %9lld %10s", axes_name(a, axes), t->kind, (long long)t->calls, tt_scale_bytes(t->bytes).s, (long long)t->bytes,
+				      (long long)t->hideable_calls, tt_scale_bytes(t->hideable_bytes).s);
 			if (timed) /* what the loop itself exchanges is not estimated */
 				tt_buf_printf(b, " %10s  %10s", t->seconds > 0 ? seconds(a, t->seconds) : "-", t->seconds > 0 ? seconds(a, t->exposed) : "-");
 			tt_buf_str(b, "\n");
 			calls += t->calls;
 			bytes += t->bytes;
+			could += t->hideable_calls;
+			could_bytes += t->hideable_bytes;
 		}
-	tt_buf_printf(b, "  %-14s %-16s %8lld %10s %18lld\n", "all", "", (long long)calls, tt_scale_bytes(bytes).s, (long long)bytes);
+	tt_buf_printf(b, "  %-14s %-16s %8lld %10s %18lld %9lld %10s\n", "all", "", (long long)calls, tt_scale_bytes(bytes).s, (long long)bytes, (long long)could,
+		      tt_scale_bytes(could_bytes).s);
 }
 
 static void print_time(tt_arena *a, const tt_plan_mesh *m, tt_buf *b)

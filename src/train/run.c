@@ -300,16 +300,18 @@ static double mfu(tt_run *r, double flops_per_s, double now)
 	return r->peak > 0 ? 100 * flops_per_s / r->peak : __builtin_nan("");
 }
 
-/* This rank's exchanges by axes: comm/AXES/calls, bytes, exposed_seconds, hidden_seconds. */
+/* This rank's exchanges by axes: comm/AXES/calls, bytes, exposed_seconds, hidden_seconds, hideable_calls, hideable_bytes. */
 static int comm_numbers(tt_run *r, const tt_step_report *s, tt_metrics_scalar *out, int cap)
 {
 	int n = 0;
-	for (int i = 0; i < s->ncomm && n + 4 <= cap; i++) {
+	for (int i = 0; i < s->ncomm && n + 6 <= cap; i++) {
 		const tt_step_comm *c = &s->comm[i];
 		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/calls", c->axes), (double)c->calls };
 		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/bytes", c->axes), (double)c->bytes };
 		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/exposed_seconds", c->axes), c->exposed };
 		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/hidden_seconds", c->axes), c->hidden };
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/hideable_calls", c->axes), (double)c->hideable_calls };
+		out[n++] = (tt_metrics_scalar){ tt_arena_printf(r->arena, "comm/%s/hideable_bytes", c->axes), (double)c->hideable_bytes };
 	}
 	return n;
 }
@@ -317,7 +319,7 @@ static int comm_numbers(tt_run *r, const tt_step_report *s, tt_metrics_scalar *o
 static tt_status record_step(tt_run *r, const tt_step_report *s)
 {
 	double now = tt_now(), seconds = now - r->last_step_end;
-	tt_metrics_scalar extra[64 + 4 * TT_STEP_COMMS];
+	tt_metrics_scalar extra[64 + 6 * TT_STEP_COMMS];
 	tt_mark mark = tt_arena_push(r->arena);
 	bool logged = s->step == 1 || s->step == r->cfg->training.steps || s->step % r->cfg->metrics.log_freq == 0;
 	/* Of a step without a valid token nothing was run. */

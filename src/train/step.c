@@ -271,7 +271,8 @@ static void report_comm(const tt_trainer *t, const comm_counts *from, tt_step_re
 		const tt_comm_count *a = &from->count[i], *b = &now.count[i];
 		double all = b->wait_s + b->use_s - a->wait_s - a->use_s, hidden = now.seconds[i].hidden - from->seconds[i].hidden;
 		r->comm[r->ncomm++] = (tt_step_comm){ tt_comm_group_name(t->axes.group[i]), b->calls - a->calls, b->bytes - a->bytes,
-						      TT_MAX(all - hidden, 0.0), hidden };
+						      TT_MAX(all - hidden, 0.0), hidden, now.seconds[i].hideable_calls - from->seconds[i].hideable_calls,
+						      now.seconds[i].hideable_bytes - from->seconds[i].hideable_bytes };
 	}
 }
 
@@ -328,7 +329,7 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		bool saving = t->before_update && t->before_update(t->before_ctx);
 		if (t->o.mesh.led) /* a save that rank 0 has begun reads from all */
 			TT_TRY(tt_team_before_update(&t->team, saving));
-		tt_cell cell = { .step = t->updates };
+		tt_cell cell = { .step = t->updates, .last = !t->o.tamper };
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
 			TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));

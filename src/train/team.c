@@ -267,6 +267,9 @@ static tt_status copy_by_messages(tt_team *m, tt_trainer *t, const char *name, i
 
 tt_status tt_team_copy(tt_team *m, tt_trainer *t, bool reads, const char *name, int64_t at, int64_t n, void *out, const void *in)
 {
+	for (int i = 0; i < m->n && !reads; i++)
+		if (m->peers || i == tt_comm_rank(m->comm))
+			tt_exec_forget(tt_trainer_exec(m->peers ? m->peers[i] : t));
 	if (!m->peers)
 		return copy_by_messages(m, t, name, at, n, out, in, reads);
 	for (int i = 0; i < m->n; i++)

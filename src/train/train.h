@@ -121,7 +121,12 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 
 /* A step's exchanges over one set of mesh axes, of one rank: bytes that it takes from others, seconds in which it waited for them, and seconds in which
  * they ran beside computation. */
-typedef struct tt_step_comm { const char *axes; int64_t calls, bytes; double exposed, hidden; } tt_step_comm;
+typedef struct tt_step_comm {
+	const char *axes;
+	int64_t calls, bytes;
+	double exposed, hidden;
+	int64_t hideable_calls, hideable_bytes; /* of these, of exchanges that could be hidden (pass/hide.c) */
+} tt_step_comm;
 enum { TT_STEP_COMMS = 16 };
 
 typedef struct tt_step_report {

@@ -47,7 +47,7 @@ tt_status tt_trainer_resume(tt_trainer *t, int64_t steps, int64_t updates, int64
 {
 	if (leads(t))
 		TT_TRY(tt_team_tell(&t->team, (tt_team_order){ .what = TT_TEAM_RESUME, .a = steps, .b = updates, .c = skips }));
-	tt_cell cell = { .first = true };
+	tt_cell cell = { .first = true, .last = !t->o.tamper };
 	if (tt_exec_has(t->exec, TT_SEG_PREP))
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
 	t->step = steps;
@@ -190,6 +190,7 @@ tt_status tt_trainer_read(tt_trainer *t, const char *name, int64_t at, void *dst
 
 tt_status tt_trainer_write(tt_trainer *t, const char *name, int64_t at, const void *src, int64_t n)
 {
+	tt_exec_forget(t->exec);
 	return t->o.mesh.led ? team_copy(t, false, name, at, NULL, src, n) : tt_exec_write(t->exec, name, at, src, n);
 }
 
@@ -449,7 +450,7 @@ static tt_status setup(tt_trainer *t)
 	t->imported = TT_NEWN(t->arena, int, t->model->nparams);
 	for (int64_t i = 0; i < t->model->nparams; i++)
 		t->imported[i] = -1;
-	tt_cell cell = { .first = true };
+	tt_cell cell = { .first = true, .last = !o->tamper };
 	TT_TRY(tt_exec_run(t->exec, TT_SEG_INIT, &cell));
 	if (o->weights)
 		TT_TRY(load_weights(t, o->weights));
