@@ -5,15 +5,17 @@
 
 enum { STEPS = 3, RANKS = 8 };
 
-typedef struct mesh { const char *name; int size[TT_RUN_AXES]; bool sp; } mesh;
+typedef struct mesh { const char *name; int size[TT_RUN_AXES]; bool sp; tt_cp_method method; } mesh;
 static const mesh MESHES[] = {
-	{ "dp_shard 2", { 1, 2, 1, 1 }, false },
-	{ "dp_replicate 2, dp_shard 2", { 2, 2, 1, 1 }, false },
-	{ "dp_shard 2, cp 2", { 1, 2, 2, 1 }, false },
-	{ "dp_shard 2, tp 2", { 1, 2, 1, 2 }, true },
-	{ "dp_replicate 2", { 2, 1, 1, 1 }, false },
-	{ "tp 2", { 1, 1, 1, 2 }, false },
-	{ "dp_replicate 2, dp_shard 2, tp 2", { 2, 2, 1, 2 }, true },
+	{ "dp_shard 2", { 1, 2, 1, 1 }, false, TT_CP_GATHER },
+	{ "dp_replicate 2, dp_shard 2", { 2, 2, 1, 1 }, false, TT_CP_GATHER },
+	{ "dp_shard 2, cp 2", { 1, 2, 2, 1 }, false, TT_CP_GATHER },
+	{ "dp_shard 2, tp 2", { 1, 2, 1, 2 }, true, TT_CP_GATHER },
+	{ "dp_replicate 2", { 2, 1, 1, 1 }, false, TT_CP_GATHER },
+	{ "tp 2", { 1, 1, 1, 2 }, false, TT_CP_GATHER },
+	{ "dp_replicate 2, dp_shard 2, tp 2", { 2, 2, 1, 2 }, true, TT_CP_GATHER },
+	{ "cp 2, head_swap", { 1, 1, 2, 1 }, false, TT_CP_HEAD_SWAP },
+	{ "cp 2, ring", { 1, 1, 2, 1 }, false, TT_CP_RING },
 };
 
 /* Vocabulary, ffn and hidden are whole panels of 64 on each of 2 ranks: packed weights are gathered as they lie. */
@@ -35,8 +37,19 @@ typedef struct runs {
 	tt_test *t;
 	const tt_run_options *o;
 	tiny_end end[RANKS];
-	int64_t early, calls; /* of rank 0: exchanges of REDUCE that start in B; calls of a step */
+	int between; /* steps: 1 validation runs, 2 a weight is written */
+	int64_t early, ahead, calls; /* of rank 0: exchanges of REDUCE that start in B, of F that start in PREP; calls of a step */
+	int64_t could[TT_NSEGS][TT_EX_SHIFT + 1], all[TT_NSEGS][TT_EX_SHIFT + 1]; /* of it: exchanges by kind, those that could be hidden */
 } runs;
+
+/* What lies between two steps: another program in the same memory; a parameter that F gathers as it is. */
+static tt_status come_between(tt_trainer *tr, int what)
+{
+	if (what == 1)
+		return tt_exec_run(tt_trainer_exec(tr), TT_SEG_EVAL, &(tt_cell){ .T = CONTEXT, .nseqs = 1, .first = true });
+	float x[4] = { 0.5f, 2, -1, 3 };
+	return tt_trainer_write(tr, "model.layers.0.input_layernorm.weight", 0, x, TT_COUNT(x));
+}
 
 static tt_status rank_main(tt_comm *c, void *ctx)
 {
@@ -57,6 +70,8 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 			r->calls = 0;
 		for (int k = 0; k < rep.ncomm && tt_comm_rank(c) == 0; k++)
 			r->calls += rep.comm[k].calls;
+		if (r->between && !s)
+			s = come_between(tr, r->between);
 	}
 	int64_t n;
 	const tt_slot *slots = tt_exec_states(tt_trainer_exec(tr), &n);
@@ -69,6 +84,15 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	tt_exec_instr in;
 	for (int64_t i = 0; tt_comm_rank(c) == 0 && tt_exec_instr_at(tt_trainer_exec(tr), TT_SEG_REDUCE, i, &in); i++)
 		r->early += in.early;
+	for (int64_t i = 0; tt_comm_rank(c) == 0 && tt_exec_instr_at(tt_trainer_exec(tr), TT_SEG_F, i, &in); i++)
+		r->ahead += in.early;
+	for (tt_segment seg = 0; tt_comm_rank(c) == 0 && seg < TT_NSEGS; seg++)
+		for (int64_t i = 0; tt_exec_instr_at(tt_trainer_exec(tr), seg, i, &in); i++)
+			if (in.lane) {
+				const tt_attr_exchange *a = in.node->attr;
+				r->all[seg][a->kind]++;
+				r->could[seg][a->kind] += in.hides != TT_HIDES_NOT;
+			}
 	tt_trainer_destroy(tr);
 	return s;
 }
@@ -79,8 +103,9 @@ static bool run(tt_test *t, const tt_run_options *base, const mesh *m, runs *out
 	tt_run_options o = *base;
 	memcpy(o.mesh.size, m->size, sizeof m->size);
 	o.mesh.sp = m->sp;
+	o.mesh.cp_method = m->method;
 	int ranks = m->size[0] * m->size[1] * m->size[2] * m->size[3];
-	*out = (runs){ .t = t, .o = &o };
+	*out = (runs){ .t = t, .o = &o, .between = out->between };
 	tt_comm_options c = { .init_timeout_s = 120 };
 	return TT_CHECK_OK(t, tt_comm_threads(ranks, &c, rank_main, out));
 }
@@ -206,6 +231,74 @@ static void order(tt_test *t)
 		TT_CHECK_MSG(t, all->early > 0, "no sum of gradients over dp_replicate starts in the backward");
 }
 
+/* Queries, keys and values change hands in one exchange, forward and backward; so do keys and values round a ring. */
+static void swaps(tt_test *t)
+{
+	tt_run_options o = options(t, TT_BF16);
+	runs *want = TT_NEW(t->arena, runs), *got = TT_NEW(t->arena, runs);
+	for (int m = 7; m < 9; m++) {
+		tt_exchange_kind kind = m == 7 ? TT_EX_SWAP : TT_EX_SHIFT;
+		int64_t layers = o.model.num_hidden_layers;
+		o.overlap_off = true;
+		if (!run(t, &o, &MESHES[m], want))
+			return;
+		tt_run_options x = along(&o, &WAYS[1]);
+		x.overlap_off = false;
+		if (!run(t, &x, &MESHES[m], got))
+			return;
+		const char *d = differs(t, &MESHES[m], want, got);
+		TT_CHECK_MSG(t, !d, "%s: %s", MESHES[m].name, d);
+		TT_CHECK_INT(t, got->all[TT_SEG_F][kind], (kind == TT_EX_SWAP ? 2 : 1) * layers); /* q, k, v; o */
+		TT_CHECK_INT(t, got->all[TT_SEG_B][kind], 2 * layers);
+	}
+}
+
+/* F's first gathers have been made when it begins, in memory that nobody else uses; unless somebody did, or wrote what they gathered. */
+static void ahead(tt_test *t)
+{
+	runs *want = TT_NEW(t->arena, runs), *got = TT_NEW(t->arena, runs);
+	for (int between = 0; between < 3; between++)
+		for (int late = 0; late < 2; late++) {
+			tt_run_options o = options(t, TT_F32);
+			o.tokens_per_microbatch = 2 * CONTEXT; /* a step is one cell */
+			o.overlap_off = true;
+			want->between = got->between = between;
+			if (!run(t, &o, &MESHES[0], want))
+				return;
+			o.overlap_off = false;
+			o.overlap = (tt_overlap){ 1, 25 << 20 };
+			o.exec.lane = late ? TT_LANE_LATE : TT_LANE_THREAD;
+			if (!run(t, &o, &MESHES[0], got))
+				return;
+			const char *d = differs(t, &MESHES[0], want, got);
+			TT_CHECK_MSG(t, !d, "%s: %s", between == 1 ? "a validation between steps" : between ? "a write between steps" : "nothing between steps", d);
+			TT_CHECK_INT(t, got->ahead, 2); /* the embedding, layer 0 */
+		}
+}
+
+/* Which exchanges can be hidden, by hand: [mesh][F, B, REDUCE] of a kind, all and those that can. 3 layers; one bucket of each. */
+static void hideable(tt_test *t)
+{
+	static const struct { int mesh; tt_segment seg; tt_exchange_kind kind; int all, could; } facts[] = {
+		{ 0, TT_SEG_F, TT_EX_GATHER, 5, 5 },  /* embedding, layers, and the last norm with the head */
+		{ 0, TT_SEG_B, TT_EX_GATHER, 3, 3 },  /* layers again */
+		{ 0, TT_SEG_B, TT_EX_SCATTER, 5, 4 }, /* head, layers; what is left of layer 0, and the embedding: nothing is computed after it */
+		{ 0, TT_SEG_REDUCE, TT_EX_REDUCE, 1, 0 }, /* the norm, with the loss: the update needs it */
+		{ 4, TT_SEG_REDUCE, TT_EX_REDUCE, 6, 5 }, /* head and norm, layers, embedding: in the backward, or behind others' squares; not the norm's with the loss */
+		{ 5, TT_SEG_F, TT_EX_REDUCE, 7, 0 },  /* embedding, two a layer: each is needed at once */
+	};
+	tt_run_options o = options(t, TT_BF16);
+	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	runs *r = TT_NEW(t->arena, runs);
+	for (int i = 0, last = -1; i < TT_COUNT(facts); last = facts[i++].mesh) {
+		if (facts[i].mesh != last && !run(t, &o, &MESHES[facts[i].mesh], r))
+			return;
+		int64_t all = r->all[facts[i].seg][facts[i].kind], could = r->could[facts[i].seg][facts[i].kind];
+		TT_CHECK_MSG(t, all == facts[i].all && could == facts[i].could, "%s, %s, kind %d: %lld exchanges, %lld could be hidden; want %d and %d", MESHES[facts[i].mesh].name,
+			     tt_segment_name(facts[i].seg), facts[i].kind, (long long)all, (long long)could, facts[i].all, facts[i].could);
+	}
+}
+
 const tt_case tt_suite_overlap[] = {
 	{ "bf16", bf16, TT_TIER_QUICK },
 	{ "f32", f32, TT_TIER_QUICK },
@@ -213,6 +306,9 @@ const tt_case tt_suite_overlap[] = {
 	{ "eight", eight, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "order", order, TT_TIER_QUICK },
+	{ "swaps", swaps, TT_TIER_QUICK },
+	{ "ahead", ahead, TT_TIER_QUICK },
+	{ "hideable", hideable, TT_TIER_QUICK },
 	{ "every", every, TT_TIER_PROOF },
 	{ 0 },
 };

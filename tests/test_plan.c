@@ -11,6 +11,7 @@
 
 typedef struct ran { /* one rank's own counters of one step */
 	tt_comm_count talk[1 << TT_MESH_AXES];
+	tt_exchange_seconds could[1 << TT_MESH_AXES]; /* calls and bytes that could be hidden */
 	double flops;
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 } ran;
@@ -50,7 +51,14 @@ static tt_status run_rank(tt_comm *c, void *ctx)
 	if (!s) {
 		count_groups(&axes, r->talk, -1);
 		r->flops = -tt_exec_flops(e);
+		for (int i = 1; i < 1 << TT_MESH_AXES; i++)
+			r->could[i] = tt_exec_exchange_seconds(e, i);
 		s = tt_trainer_step(t, &said);
+		for (int i = 1; i < 1 << TT_MESH_AXES; i++) {
+			tt_exchange_seconds now = tt_exec_exchange_seconds(e, i);
+			r->could[i].hideable_calls = now.hideable_calls - r->could[i].hideable_calls;
+			r->could[i].hideable_bytes = now.hideable_bytes - r->could[i].hideable_bytes;
+		}
 		count_groups(&axes, r->talk, 1);
 		r->flops += tt_exec_flops(e);
 	}
@@ -64,8 +72,10 @@ static tt_status run_rank(tt_comm *c, void *ctx)
 
 static void compare_rank(tt_test *t, const char *mesh, int rank, const tt_plan_rank *p, const ran *r)
 {
-	tt_comm_count talk[1 << TT_MESH_AXES] = { 0 };
+	tt_comm_count talk[1 << TT_MESH_AXES] = { 0 }, could[1 << TT_MESH_AXES] = { 0 };
 	for (int64_t i = 0; i < p->ntalk; i++) {
+		could[p->talk[i].axes].calls += p->talk[i].hideable_calls;
+		could[p->talk[i].axes].bytes += p->talk[i].hideable_bytes;
 		talk[p->talk[i].axes].calls += p->talk[i].calls;
 		talk[p->talk[i].axes].bytes += p->talk[i].bytes;
 	}
@@ -73,6 +83,10 @@ static void compare_rank(tt_test *t, const char *mesh, int rank, const tt_plan_r
 		TT_CHECK_MSG(t, talk[i].calls == r->talk[i].calls && talk[i].bytes == r->talk[i].bytes,
 			     "%s, rank %d, axes %d: planned %lld calls and %lld bytes, ran %lld and %lld", mesh, rank, i, (long long)talk[i].calls, (long long)talk[i].bytes,
 			     (long long)r->talk[i].calls, (long long)r->talk[i].bytes);
+	for (int i = 1; i < 1 << TT_MESH_AXES; i++)
+		TT_CHECK_MSG(t, could[i].calls == r->could[i].hideable_calls && could[i].bytes == r->could[i].hideable_bytes,
+			     "%s, rank %d, axes %d: planned that %lld calls and %lld bytes could be hidden, ran %lld and %lld", mesh, rank, i, (long long)could[i].calls,
+			     (long long)could[i].bytes, (long long)r->could[i].hideable_calls, (long long)r->could[i].hideable_bytes);
 	TT_CHECK_MSG(t, p->flops == r->flops && p->flops > 0, "%s, rank %d: planned %.17g FLOPs, ran %.17g", mesh, rank, p->flops, r->flops);
 	for (int i = 0; i < TT_EXEC_NREGIONS; i++)
 		TT_CHECK_MSG(t, p->region[i] == r->planned[i] && r->used[i] <= p->region[i], "%s, rank %d, %s: planned %lld bytes, the run planned %lld and used %lld", mesh, rank,
@@ -194,6 +208,9 @@ static void counters(tt_test *t)
 	o.exec.kernels_ref = false;
 	o.recompute.mode = TT_RECOMPUTE_FULL;
 	compare(t, &o, &(mesh_case){ { 1, 2, 1, 2 }, true, 2 });
+	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	compare(t, &o, &(mesh_case){ { 1, 2, 1, 2 }, true, 2 });
+	compare(t, &o, &(mesh_case){ { 2, 2, 1, 1 }, false, 1 });
 	/* Ranks that differ in a shard alone, and in the part of a sum alone. */
 	o = whole_rows(t, 97, 64, 1);
 	compare(t, &o, &(mesh_case){ { 1, 1, 1, 2 }, false, 2 });
