@@ -18,6 +18,7 @@ static const bench benches[] = {
 	{ "attention", tt_bench_attention, tt_bench_md_attention, false },
 	{ "startup", tt_bench_startup, tt_bench_md_startup, false },
 	{ "comm", tt_bench_comm, tt_bench_md_comm, false },
+	{ "overlap", tt_bench_overlap, tt_bench_md_overlap, true },
 	{ "passes", tt_bench_passes, tt_bench_md_passes, true },
 };
 
@@ -59,9 +60,13 @@ static tt_status parse(tt_arena *a, const bench *b, int argc, const char *const 
 		} else if (b->run == tt_bench_startup && (v = value_of("--runs", argc, argv, &i))) {
 			TT_TRY(number("--runs", v, TT_BENCH_RUNS, &n));
 			o->runs = (int)n;
-		} else if (b->run == tt_bench_comm && (v = value_of("--ranks", argc, argv, &i))) {
+		} else if ((b->run == tt_bench_comm || b->run == tt_bench_overlap) && (v = value_of("--ranks", argc, argv, &i))) {
 			TT_TRY(number("--ranks", v, 256, &n));
 			o->ranks = (int)n;
+		} else if (b->run == tt_bench_overlap && (v = value_of("--mesh", argc, argv, &i))) {
+			o->mesh = v;
+		} else if (b->run == tt_bench_overlap && (v = value_of("--delay", argc, argv, &i))) {
+			TT_TRY(number("--delay", v, 10000000, &o->delay_us));
 		} else if (b->trains && (v = value_of("--preset", argc, argv, &i))) {
 			o->preset = v;
 		} else if (b->trains && (v = value_of("--steps", argc, argv, &i))) {
@@ -70,7 +75,7 @@ static tt_status parse(tt_arena *a, const bench *b, int argc, const char *const 
 			if (strcmp(v, "bf16") && strcmp(v, "f32"))
 				TT_FAIL(TT_ERR_USAGE, "--dtype=%s: there are bf16 and f32", v);
 			o->dtype = strcmp(v, "bf16") ? TT_F32 : TT_BF16;
-		} else if (b->trains && !strncmp(argv[i], "--", 2)) {
+		} else if (b->trains && (b->run == tt_bench_overlap || !strncmp(argv[i], "--", 2))) {
 			flags[o->nflags++] = argv[i]; /* the config says what it thinks of it */
 		} else {
 			TT_FAIL(TT_ERR_USAGE, "titan bench %s does not know \"%s\" (titan bench --help)", b->name, argv[i]);
@@ -98,7 +103,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	}
 	if (!b) {
 		const char *near = tt_nearest(name, names, n);
-		TT_FAIL(TT_ERR_USAGE, "titan bench \"%s\": there are train, gemm, attention, startup, comm, passes and report%s%s%s", name,
+		TT_FAIL(TT_ERR_USAGE, "titan bench \"%s\": there are train, gemm, attention, startup, comm, overlap, passes and report%s%s%s", name,
 			near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 	}
 	tt_bench_options o = { .preset = "dense-20m", .dtype = TT_BF16, .steps = 8, .isa = tt_isa_detect() };

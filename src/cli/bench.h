@@ -109,7 +109,9 @@ typedef struct tt_bench_options {
 	int nflags;     /* config flags above the preset's: train: all together; passes: each is compared with the preset */
 	const char *const *flags;
 	int runs;       /* startup: processes per preset; 0: 10 */
-	int ranks;      /* comm: threads; 0: 2, or as many as a launcher started */
+	int ranks;      /* comm, overlap: threads; 0: 2, or (comm) as many as a launcher started */
+	const char *mesh; /* overlap: "FSDP", as its rows are called; NULL: all */
+	int64_t delay_us; /* overlap; 0: as computation has room for */
 } tt_bench_options;
 
 typedef struct tt_bench_preset {
@@ -132,6 +134,9 @@ tt_status tt_bench_attention(tt_arena *a, const tt_bench_options *o, json_t **ou
 tt_status tt_bench_startup(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
 tt_status tt_bench_comm(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED; /* *out NULL on the ranks above 0 */
 
+/* `flags` may hold a config's path: it stands for the preset. */
+tt_status tt_bench_overlap(tt_arena *a, const tt_bench_options *o, json_t **out) TT_CHECKED;
+
 /* ---- the report (bench_report.c, bench_svg.c) ---------------------------------------------------------------------------------------------- */
 
 /* Results of one bench as Markdown. `j` is what the functions above make, or for train a list of it with the peers' between. Fields that
@@ -143,6 +148,7 @@ void tt_bench_md_onednn(const json_t *j, tt_buf *b);
 void tt_bench_md_attention(const json_t *j, tt_buf *b);
 void tt_bench_md_startup(const json_t *j, tt_buf *b);
 void tt_bench_md_comm(const json_t *j, tt_buf *b);
+void tt_bench_md_overlap(const json_t *j, tt_buf *b);
 /* Bars of the same: tokens per second beside the peers', shares of the peak. */
 void tt_bench_svg(const json_t *all, tt_buf *b);
 /* Joins DIR/train.jsonl and DIR/{passes,gemm,onednn,attention,startup}.json, as many as there are, into DIR/bench.{json,md,svg}. */

@@ -6,7 +6,7 @@
 
 /* An argument or a flag of a command's own, as its usage has it: "RUN...", "--x=step|tokens|time". */
 typedef struct tt_argument { const char *name, *doc; } tt_argument;
-enum { TT_ARGUMENTS = 10, TT_EXAMPLES = 2 };
+enum { TT_ARGUMENTS = 12, TT_EXAMPLES = 2 };
 typedef struct tt_command {
 	const char *name, *usage, *doc;
 	tt_status (*run)(int argc, const char *const *argv);

@@ -11,7 +11,7 @@ typedef struct tt_usage {
 	const char *text; /* whole: "titan ckpt verify DIR" */
 	const char *verb; /* "verify"; NULL: none */
 } tt_usage;
-enum { TT_USAGES = 8, TT_USAGE_FLAGS = TT_ARGUMENTS, TT_USAGE_WORDS = 12 };
+enum { TT_USAGES = 10, TT_USAGE_FLAGS = TT_ARGUMENTS, TT_USAGE_WORDS = 12 };
 /* Usages of a command, at most TT_USAGES. */
 int tt_usage_split(tt_arena *a, const tt_command *c, tt_usage *out);
 

@@ -18,6 +18,8 @@ void tt_comm_set_timeout(tt_comm *c, double seconds)
 		w->silence_s = seconds;
 }
 
+void tt_comm_set_delay(tt_comm *c, int64_t us) { (c->whole ? c->whole : c)->delay_us = us; }
+
 void tt_comm_abort(tt_comm *c, tt_status code) { c->backend->abort(c, code, tt_error_text()); }
 
 int tt_comm_group_size(const tt_comm_group *g) { return g->n; }

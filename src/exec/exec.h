@@ -133,6 +133,10 @@ typedef struct tt_cell {
 	int64_t step;  /* counts from 1 */
 } tt_cell;
 
+/* Runs `fn` on the communication lane, behind what is under way, or at once where there is no lane: an exchange over `axes` that no program makes. Until
+ * tt_exec_beside_end, which waits for it and returns what it returned, the rank exchanges nothing else but by programs. One at a time. */
+void tt_exec_beside(tt_exec *e, int axes, tt_status (*fn)(void *ctx), void *ctx);
+tt_status tt_exec_beside_end(tt_exec *e) TT_CHECKED;
 /* Somebody has written parameters after PREP, and does not run it again: on all ranks, or on none. */
 void tt_exec_forget(tt_exec *e);
 bool tt_exec_has(const tt_exec *e, tt_segment seg);

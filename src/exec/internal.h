@@ -114,6 +114,7 @@ struct tt_exec {
 	bool is_planned, is_reserved;
 	int64_t lane_scratch_at; /* in region scratch, behind that of other instructions */
 	struct lane *lane;    /* NULL: no exchange is ever under way */
+	struct { tt_status (*fn)(void *ctx); void *ctx; tt_status said; uint32_t ticket; instr in; } beside; /* fn NULL: none */
 	tt_lane_mode lane_now; /* of the run at hand */
 	tt_exchange_seconds exchange_s[1 << TT_MAX_AXES]; /* by mask of axes */
 	bool fresh;           /* nothing was written yet: every state is zeros that the system has not even made */

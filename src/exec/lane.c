@@ -50,12 +50,20 @@ static void kick(lane *l)
 static void run_one(lane *l, uint32_t at)
 {
 	instr *in = l->ring[at & (l->cap - 1)];
-	tt_status before = l->e->o.axes->status;
-	run_on_lane(l->e, in);
-	if (before || !l->e->o.axes->status)
+	tt_exec *e = l->e;
+	tt_status before = e->o.axes->status, after;
+	if (in == &e->beside.in) {
+		in->began = tt_now();
+		after = e->beside.said = before ? before : e->beside.fn(e->beside.ctx);
+		in->ended = tt_now();
+	} else {
+		run_on_lane(e, in);
+		after = e->o.axes->status;
+	}
+	if (before || !after || atomic_load(&l->failed))
 		return;
 	snprintf(l->text, sizeof l->text, "%s", tt_error_text());
-	atomic_store(&l->failed, (int)l->e->o.axes->status);
+	atomic_store(&l->failed, (int)after);
 }
 
 /* With the token: runs what is posted until `done` has come to `end`, or, if `all`, to all that is posted meanwhile. */
@@ -191,6 +199,31 @@ void lane_wait(tt_exec *e, uint32_t ticket)
 }
 
 void lane_drain(tt_exec *e) { lane_wait(e, atomic_load(&e->lane->posted)); }
+
+void tt_exec_beside(tt_exec *e, int axes, tt_status (*fn)(void *ctx), void *ctx)
+{
+	TT_ASSERT(!e->beside.fn, "two exchanges beside programs");
+	e->beside.fn = fn;
+	e->beside.ctx = ctx;
+	e->beside.in = (instr){.axes = axes};
+	if (!e->lane) {
+		e->beside.said = fn(ctx);
+		return;
+	}
+	lane_post(e, &e->beside.in, false);
+	e->beside.ticket = e->beside.in.ticket;
+}
+
+tt_status tt_exec_beside_end(tt_exec *e)
+{
+	TT_ASSERT(e->beside.fn, "no exchange beside programs");
+	if (e->lane)
+		lane_wait(e, e->beside.ticket);
+	e->beside.fn = NULL;
+	if (e->lane && e->beside.said)
+		return lane_status(e);
+	return e->beside.said;
+}
 
 tt_status lane_status(tt_exec *e)
 {

@@ -2,7 +2,7 @@
  * (exec/exec.h, tt_lane_mode): this pass moves the nodes, and makes one of several that are ready together.
  *
  *   gathers      of parameters stand one unit earlier: when a layer begins, that of the next one is started (F, B, EVAL). The head's, which B begins
- *                with, is a unit of F, its last; F's first two stand before all else, so that PREP can start them (exec.h)
+ *                with, is a unit of F, its last; F's first two are one, and stand before all else, so that PREP can start them (exec.h)
  *   scatters     of gradients start when a unit's last gradient is there; the accumulates that want them stand where the next unit's start. Of the
  *                last layer the half that is there first goes alone, the other with the embedding's: one is left that nothing hides
  *   reductions   once a step all start when REDUCE begins, or in B (exec.c), and are waited for one after another; what is counted of gradients is
@@ -176,7 +176,10 @@ static void place_gathers(pass *p, tt_segment seg)
 			begin[seen++] = g->nodes[i].seg == seg ? i : end;
 		}
 		int64_t at = p->unit[i] - p->o->ahead;
-		p->key[i] = PLACE * (at < 0 || (at == 0 && p->o->ahead > 0 && !layer) ? program : begin[at]);
+		bool starts = at < 0 || (at == 0 && p->o->ahead > 0 && !layer);
+		p->key[i] = PLACE * (starts ? program : begin[at]);
+		if (starts && p->unit[i] == 1 && !layer)
+			p->unit[i] = 0; /* both are waited for at once: one bucket */
 	}
 }
 

@@ -91,14 +91,31 @@ static tt_status add_rows(tt_trainer *t, const tt_batch *b, int64_t first)
 	return TT_OK;
 }
 
-/* The worst mean loss of a row, and all attended pairs: what the loop counts of this rank's tokens, over all ranks that share the step. */
-static tt_status share_counts(tt_trainer *t, tt_step_report *r)
+static tt_status gather_counts(void *ctx)
+{
+	tt_trainer *t = ctx;
+	TT_TRY(tt_comm_all_gather(t->sharers, "losses of rows", t->rows, row_bytes(t->step_rows->nrows), t->all_rows));
+	return TT_OK;
+}
+
+/* What the loop counts of this rank's tokens goes to all ranks that share the step, beside the update. */
+static void share_counts(tt_trainer *t)
+{
+	int axes = 0;
+	while (t->sharers && t->axes.group[axes] != t->sharers)
+		axes++;
+	if (t->sharers)
+		tt_exec_beside(t->exec, axes, gather_counts, t);
+}
+
+/* The worst mean loss of a row. */
+static tt_status worst_row(tt_trainer *t, tt_step_report *r)
 {
 	int64_t n = t->step_rows->nrows, ranks = 1;
 	const double *all = t->rows;
 	if (t->sharers) {
 		ranks = tt_comm_group_size(t->sharers);
-		TT_TRY(tt_comm_all_gather(t->sharers, "losses of rows", t->rows, row_bytes(n), t->all_rows));
+		TT_TRY(tt_exec_beside_end(t->exec));
 		all = t->all_rows;
 	}
 	for (int64_t row = 0; row < n; row++) {
@@ -113,7 +130,7 @@ static tt_status share_counts(tt_trainer *t, tt_step_report *r)
 	return TT_OK;
 }
 
-/* Forward and backward of every microbatch of step `index` (from 0), then REDUCE. Zero valid tokens: nothing is run. */
+/* Forward and backward of every microbatch of step `index` (from 0), then REDUCE; worst_row must follow. Zero valid tokens: nothing is run. */
 static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r)
 {
 	double t0 = tt_now();
@@ -157,7 +174,7 @@ static tt_status accumulate_step(tt_trainer *t, int64_t index, tt_step_report *r
 	t0 = tt_now();
 	tt_cell cell = { .step = index + 1 };
 	TT_TRY(tt_exec_run(t->exec, TT_SEG_REDUCE, &cell)); /* its sums may be under way: nothing is exchanged before it */
-	TT_TRY(share_counts(t, r));
+	share_counts(t);
 	TT_TRY(read_real(t, "loss", &r->loss));
 	r->loss *= inv;
 	TT_TRY(read_real(t, "grad_norm", &r->grad_norm));
@@ -309,6 +326,8 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 			tt_log(TT_LOG_WARN, "step %lld has no valid token: nothing is learnt from it", (long long)r.step);
 		r.skipped = true;
 	} else if (!__builtin_isfinite(r.grad_norm) || !__builtin_isfinite(r.loss)) {
+		if (ran == TT_OK)
+			TT_TRY(worst_row(t, &r));
 		TT_TRY(name_nonfinite(t, beyond[0] ? beyond : NULL, why, sizeof why));
 		if (!t->o.skip_nonfinite)
 			TT_FAIL(TT_ERR_NUMERIC, "step %lld: loss %g, gradient norm %g: %s (training.nonfinite = \"skip\" goes on)", (long long)r.step, tt_plain_nan(r.loss),
@@ -327,12 +346,16 @@ tt_status tt_trainer_step(tt_trainer *t, tt_step_report *out)
 		TT_TRY(write_real(t, "hyper", hyper, 4));
 		TT_TRY(tt_trainer_tamper_at(t, TT_BEFORE_UPDATE));
 		bool saving = t->before_update && t->before_update(t->before_ctx);
-		if (t->o.mesh.led) /* a save that rank 0 has begun reads from all */
+		if (t->o.mesh.led) { /* a save that rank 0 has begun reads from all */
+			TT_TRY(worst_row(t, &r));
 			TT_TRY(tt_team_before_update(&t->team, saving));
+		}
 		tt_cell cell = { .step = t->updates, .last = !t->o.tamper };
 		TT_TRY(tt_exec_run(t->exec, TT_SEG_OPT, &cell));
 		if (tt_exec_has(t->exec, TT_SEG_PREP))
 			TT_TRY(tt_exec_run(t->exec, TT_SEG_PREP, &cell));
+		if (!t->o.mesh.led)
+			TT_TRY(worst_row(t, &r));
 		r.optim_seconds += tt_now() - t1;
 		tt_trace_span(t->trace, "update", t1, tt_now());
 	}
@@ -358,6 +381,8 @@ tt_status tt_trainer_gradients(tt_trainer *t, int64_t step, double *loss)
 {
 	tt_step_report r = { .step = step + 1 };
 	TT_TRY(accumulate_step(t, step, &r));
+	if (r.valid)
+		TT_TRY(worst_row(t, &r));
 	*loss = r.loss;
 	return TT_OK;
 }
