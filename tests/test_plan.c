@@ -280,17 +280,15 @@ static void check_trace(tt_test *t, const char *path, int rank, int64_t instruct
 	json_decref(root);
 }
 
-static void traces(tt_test *t)
+/* A rank has 3 cells a step: run_traced counts so. */
+static void trace_mesh(tt_test *t, tt_run_options o, const char *folder, int ranks)
 {
-	tt_run_options o = whole_rows(t, 96, 64, 2);
-	o.mesh.size[TT_TP] = 2;
-	o.tokens_per_microbatch = 2 * CONTEXT;
-	o.trace = (tt_run_trace){ tt_test_path(t, "traces"), 2, 1 };
+	o.trace = (tt_run_trace){ tt_test_path(t, folder), 2, 1 };
 	trace_run x = { .o = &o };
 	tt_comm_options how = { .init_timeout_s = 60 };
-	if (!TT_CHECK_OK(t, tt_comm_threads(2, &how, run_traced, &x)))
+	if (!TT_CHECK_OK(t, tt_comm_threads(ranks, &how, run_traced, &x)))
 		return;
-	for (int rank = 0; rank < 2; rank++)
+	for (int rank = 0; rank < ranks; rank++)
 		for (int step = 1; step <= 4; step++) {
 			const char *path = tt_arena_printf(t->arena, "%s/iteration_%d/rank%d_trace.json", o.trace.folder, step, rank);
 			if (step % 2)
@@ -298,6 +296,21 @@ static void traces(tt_test *t)
 			else
 				check_trace(t, path, rank, x.instructions[rank]);
 		}
+}
+
+/* Both lanes write: exchanges of one program run while another computes, and while nothing does. */
+static void traces(tt_test *t)
+{
+	tt_run_options o = whole_rows(t, 96, 64, 2);
+	o.mesh.size[TT_TP] = 2;
+	o.tokens_per_microbatch = 2 * CONTEXT;
+	trace_mesh(t, o, "traces", 2);
+	o = whole_rows(t, 96, 64, 2);
+	o.mesh.size[TT_DP_REPLICATE] = o.mesh.size[TT_DP_SHARD] = 2;
+	o.data.tokens_per_step = 12 * CONTEXT; /* of 4 data ranks 3 cells each */
+	o.tokens_per_microbatch = CONTEXT;
+	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	trace_mesh(t, o, "overlapped", 4);
 }
 
 /* What finds no room is counted, and nothing is written beyond it. */
