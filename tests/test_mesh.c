@@ -247,6 +247,30 @@ static void nonfinite(tt_test *t)
 	}
 }
 
+/* Ranks of a process share its memory: each fits alone, all together do not. And what no rank could hold is refused before any graph is built. */
+static void memory(tt_test *t)
+{
+	steps x = { .t = t, .o = options(t, 4, 2, false, TT_F32), .mesh = { .size = { 2, 1, 1, 1 } } };
+	tt_run_options o = x.o;
+	tt_comm_options c = { .init_timeout_s = 60 };
+	tt_trainer *tr;
+	int64_t need = 0;
+	memcpy(o.mesh.size, x.mesh.size, sizeof o.mesh.size);
+	o.mesh.comm = tt_comm_fake_create(0, 2);
+	if (!TT_CHECK_OK(t, tt_trainer_plan(&o, &tr)))
+		return;
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
+		need += tt_exec_planned(tt_trainer_exec(tr), r);
+	tt_trainer_destroy(tr);
+	tt_comm_fake_destroy(o.mesh.comm);
+	x.o.exec.limit = 2 * need - 1;
+	TT_CHECK_FAILS(t, tt_comm_threads(2, &c, one_step, &x), TT_ERR_MEMORY, "the plans of the 2 ranks of this process need ");
+	x.o.exec.limit = 2 * need;
+	TT_CHECK_OK(t, tt_comm_threads(2, &c, one_step, &x));
+	x.o.exec.limit = 32 * tt_llama_params(&x.o.model) - 1; /* two copies */
+	TT_CHECK_FAILS(t, tt_comm_threads(2, &c, one_step, &x), TT_ERR_MEMORY, " on the 2 ranks of this process before any activation, there are ");
+}
+
 /* Hashes of a mesh's states are those of one rank: its shards' add. */
 static void hashes(tt_test *t)
 {
@@ -347,6 +371,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "full", full, TT_TIER_QUICK },
 	{ "norm_of_ones", norm_of_ones, TT_TIER_QUICK },
 	{ "nonfinite", nonfinite, TT_TIER_QUICK },
+	{ "memory", memory, TT_TIER_QUICK },
 	{ "hashes", hashes, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
