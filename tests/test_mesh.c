@@ -334,17 +334,20 @@ static void small_models(tt_test *t)
 {
 	static const struct { int64_t heads, kv, hidden, ffn, vocab; } M[] = {
 		{ 32, 8, 4096, 14336, 128256 }, { 64, 8, 8192, 28672, 128256 }, { 32, 32, 4096, 11008, 32000 }, { 14, 2, 896, 4864, 151936 }, { 9, 3, 576, 1536, 49152 }, { 40, 10, 5120, 17920, 100352 },
-		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 },
+		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 }, { 40, 8, 5120, 13824, 152064 },
 	};
-	for (int i = 0; i < TT_COUNT(M); i++) {
+	for (int k = 0; k < 2 * TT_COUNT(M); k++) {
+		int i = k / 2, ranks = k % 2 ? 8 : 4;
 		tt_llama_config big = { .vocab_size = M[i].vocab, .hidden_size = M[i].hidden, .num_hidden_layers = 16, .num_attention_heads = M[i].heads,
 					.num_key_value_heads = M[i].kv, .head_dim = 64, .intermediate_size = M[i].ffn };
-		tt_llama_config m = tt_verify_small(big, 8, false);
+		tt_llama_config m = tt_verify_small(big, ranks, false);
 		const int64_t of[] = { M[i].heads, M[i].kv, M[i].hidden, M[i].ffn, M[i].vocab };
 		const int64_t is[] = { m.num_attention_heads, m.num_key_value_heads, m.hidden_size, m.intermediate_size, m.vocab_size };
-		for (int d = 2; d <= 8; d++) {
-			for (int k = 0; k < TT_COUNT(of); k++)
-				TT_CHECK_MSG(t, (of[k] % d == 0) == (is[k] % d == 0), "model %d, degree %d: %lld became %lld", i, d, (long long)of[k], (long long)is[k]);
+		TT_CHECK_MSG(t, (of[0] > of[1]) == (is[0] > is[1]), "model %d, %d ranks: %lld heads over %lld became %lld over %lld", i, ranks, (long long)of[0], (long long)of[1],
+			     (long long)is[0], (long long)is[1]);
+		for (int d = 2; d <= ranks; d++) {
+			for (int n = 0; n < TT_COUNT(of); n++)
+				TT_CHECK_MSG(t, (of[n] % d == 0) == (is[n] % d == 0), "model %d, degree %d: %lld became %lld", i, d, (long long)of[n], (long long)is[n]);
 			int size[] = { 1, 1, 1, d };
 			TT_CHECK_MSG(t, !tt_mesh_illegal(t->arena, &big, 4096, size) == !tt_mesh_illegal(t->arena, &m, 4096, size), "model %d, tp %d", i, d);
 			TT_CHECK_MSG(t, (of[1] < d) == (is[1] < d), "model %d: %lld kv heads became %lld", i, (long long)of[1], (long long)is[1]);
@@ -355,6 +358,12 @@ static void small_models(tt_test *t)
 
 static void illegal(tt_test *t)
 {
+	/* Of a model made small, the reason is the config's. */
+	static const tt_verify_mesh TP = { .size = { 1, 1, 1, 2 }, .rows = 1 };
+	tt_run_options o = options(t, 13, 1, false, TT_F32);
+	tt_verify_result r;
+	if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &(tt_verify_options){ .ranks = 4, .steps = 1, .list = &TP, .nlist = 1 }, NULL, NULL, &r)))
+		TT_CHECK_MSG(t, r.illegal == 1 && strstr(r.meshes[0].illegal, "= 2 does not deal 13 heads with 1 kv heads"), "%s", r.illegal ? r.meshes[0].illegal : "legal");
 	tt_llama_config m = tiny_model(VOCAB);
 	TT_CHECK(t, !tt_mesh_illegal(t->arena, &m, 32, (int[]){ 1, 1, 16, 4 }));
 	const char *why = tt_mesh_illegal(t->arena, &m, 32, (int[]){ 1, 1, 1, 3 });
