@@ -316,6 +316,45 @@ static void other_data(void *ctx, tt_run_options *o)
 		o->optim.lr *= 1.0000001;
 }
 
+/* A rank that is long at comparing: meanwhile nobody changes what it compares, as rank 0 would that saves and then loads. */
+typedef struct slow {
+	tt_status (*then)(void *ctx, tt_trainer *t, const tt_step_report *r);
+	void *ctx;
+	int changed;
+} slow;
+
+static tt_status long_after(void *ctx, tt_trainer *t, const tt_step_report *r)
+{
+	slow *x = ctx;
+	float was, is;
+	TT_TRY(tt_exec_read(tt_trainer_exec(t), "model.norm.weight", 0, &was, 1));
+	for (double t0 = tt_now(); r->step == 1 && tt_now() < t0 + 0.4;) {
+		TT_TRY(tt_exec_read(tt_trainer_exec(t), "model.norm.weight", 0, &is, 1));
+		x->changed += memcmp(&was, &is, sizeof is) != 0;
+	}
+	return x->then(x->ctx, t, r);
+}
+
+static void one_is_slow(void *ctx, tt_run_options *o)
+{
+	slow *x = ctx;
+	if (tt_comm_rank(o->mesh.comm) != 1)
+		return;
+	x->then = o->after_step;
+	x->ctx = o->after_step_ctx;
+	o->after_step = long_after;
+	o->after_step_ctx = x;
+}
+
+static void slow_rank(tt_test *t)
+{
+	static const tt_verify_mesh TWO = { .size = { 1, 2, 1, 1 }, .rows = 2 };
+	slow x = { .changed = 0 };
+	tt_run_options o = options(t, 4, 2, false, TT_F32);
+	proven(t, &o, &(tt_verify_options){ .ranks = 2, .steps = 1, .list = &TWO, .nlist = 1, .fault = one_is_slow, .fault_ctx = &x }, 1);
+	TT_CHECK_INT(t, x.changed, 0);
+}
+
 static void faults(tt_test *t)
 {
 	tt_run_options o = options(t, 4, 2, false, TT_F32);
@@ -382,6 +421,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "nonfinite", nonfinite, TT_TIER_QUICK },
 	{ "memory", memory, TT_TIER_QUICK },
 	{ "hashes", hashes, TT_TIER_QUICK },
+	{ "slow_rank", slow_rank, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "small_models", small_models, TT_TIER_QUICK },

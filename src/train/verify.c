@@ -382,6 +382,7 @@ typedef struct rank_of {
 	proof *p;
 	int rank;
 	tt_arena *a;
+	tt_comm_group *all;
 } rank_of;
 
 static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
@@ -390,7 +391,10 @@ static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
 	proof *p = me->p;
 	tt_witness_rank *w = &p->found[me->rank];
 	w->t = r->step == p->watched - 1 ? t : NULL;
-	return p->searching || p->v->fast ? TT_OK : check_step(p, t, me->rank, (int)r->step - 1, r, me->a);
+	if (!p->searching && !p->v->fast)
+		TT_TRY(check_step(p, t, me->rank, (int)r->step - 1, r, me->a));
+	/* Rank 0 may write what it loads next where a slower rank still compares. */
+	return tt_comm_barrier(me->all, "compared");
 }
 
 /* What rank 0 leads the others through: steps from the start, a save; then the save of the mesh before, and steps from there. */
@@ -416,7 +420,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	proof *p = ctx;
 	int rank = tt_comm_rank(c);
-	rank_of me = { p, rank, tt_arena_create("verify") };
+	rank_of me = { .p = p, .rank = rank, .a = tt_arena_create("verify") };
 	tt_run_options o = p->o;
 	memcpy(o.mesh.size, p->mesh->size, sizeof o.mesh.size);
 	o.mesh.sp = p->mesh->sp;
@@ -440,7 +444,12 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		o.exec.probe = tt_witness_compare(&p->found[rank]);
 	}
 	tt_trainer *t = NULL;
-	tt_status s = tt_trainer_create(&o, &t);
+	int n = tt_comm_size(c), *all = TT_NEWN(me.a, int, n);
+	for (int i = 0; i < n; i++)
+		all[i] = i;
+	tt_status s = tt_comm_group_open(c, "compared", n, all, &me.all);
+	if (!s)
+		s = tt_trainer_create(&o, &t);
 	if (!s && p->witness && p->watched == 1)
 		p->found[rank].t = t;
 	if (!s && rank == 0 && !p->searching)
