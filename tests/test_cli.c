@@ -267,7 +267,7 @@ static void verify(tt_test *t)
 		{ "--mesh=ring", 2, "\"ring\" has one rank, there is nothing to compare it with" },
 		{ "--mesh=tp=2 --ranks=4", 2, "--mesh names meshes and --ranks bounds them: one of the two" },
 		{ "--ranks=1", 2, "--ranks=1: a number from 2 to 64 is needed" },
-		{ "--mesh=tp=3", 2, "parallelism.tensor_parallel_degree = 3 does not deal 2 kv heads" },
+		{ "--steps=1 --meshes=\"tp=2; tp=3\"", 2, "usage: --meshes: tp 3, sp: parallelism.tensor_parallel_degree = 3 does not deal 2 kv heads" },
 		{ "--meshes=all --ranks=2 --steps=1 --parallelism.tensor_parallel_degree=8 --parallelism.data_parallel_shard_degree=2", 0, "7 meshes proven" },
 	};
 	for (int i = 0; i < TT_COUNT(CASES); i++)

@@ -249,8 +249,9 @@ static tt_status prove(tt_comm *c, void *ctx)
 	TT_TRY(tt_verify(k->a, k->o, v, prints ? seen : NULL, k->a, &r));
 	if (prints)
 		print_result(k, &r, tt_now() - t0);
-	if (!k->all && r.illegal)
-		TT_FAIL(TT_ERR_USAGE, "%s: %s", k->w->flag, r.meshes[0].illegal ? r.meshes[0].illegal : "not all of the meshes are legal");
+	for (int64_t i = 0; i < r.n && !k->all; i++)
+		if (r.meshes[i].illegal)
+			TT_FAIL(TT_ERR_USAGE, "%s: %s: %s", k->w->flag, tt_verify_mesh_name(k->a, &r.meshes[i]), r.meshes[i].illegal);
 	if (!r.proven && !r.failed)
 		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v->ranks);
 	if (r.failed)
