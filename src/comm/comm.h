@@ -66,8 +66,9 @@ const char *tt_comm_backend_name(const tt_comm *c); /* "threads", "mpi", "fake" 
 bool tt_comm_sees_memory(const tt_comm *c); /* of other ranks: exchanges need no scratch */
 int tt_comm_neighbours(const tt_comm *c);   /* ranks that share this rank's cores, itself included */
 uint64_t tt_comm_program(const tt_comm *c, int rank); /* hash of its program file; 0: it is this one */
-/* What MPI itself takes: `what` 0 all-gathers, 1 reduce-scatters `n` floats of each rank. For benches; an error where there is no MPI. */
-tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n) TT_CHECKED;
+/* What MPI itself takes for an exchange of `n` floats of each rank's part. For benches; an error where there is no MPI. */
+typedef enum tt_comm_raw_what { TT_RAW_ALL_GATHER, TT_RAW_REDUCE_SCATTER, TT_RAW_ALL_TO_ALL } tt_comm_raw_what;
+tt_status tt_comm_raw(tt_comm *c, tt_comm_raw_what what, const float *in, float *out, int n) TT_CHECKED;
 void tt_comm_set_delay(tt_comm *c, int64_t us); /* tt_comm_options.delay_us of this rank's exchanges from now on; none of them is under way */
 void tt_comm_set_timeout(tt_comm *c, double seconds); /* of this rank's waits from now on; 0: for ever */
 /* Ends every wait of every rank with this thread's error text. For errors outside an exchange; the first one counts. */

@@ -176,13 +176,14 @@ void tt_comm_leave(int code)
 	opened->api->abort(code);
 }
 
-tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n)
+tt_status tt_comm_raw(tt_comm *c, tt_comm_raw_what what, const float *in, float *out, int n)
 {
 	if (c->backend != &tt_mpi_backend)
 		TT_FAIL(TT_ERR_USAGE, "ranks are %s: there is no MPI to compare with", c->backend->name);
 	tt_mpi_world *w = c->world;
 	pthread_mutex_lock(&w->lock);
-	int r = what ? w->api->raw_reduce_scatter(in, out, n) : w->api->raw_all_gather(in, out, n);
+	int (*const call[])(const float *, float *, int) = { w->api->raw_all_gather, w->api->raw_reduce_scatter, w->api->raw_all_to_all };
+	int r = call[what](in, out, n);
 	pthread_mutex_unlock(&w->lock);
 	return r ? tt_mpi_error(w, r, "a collective of the MPI's own") : TT_OK;
 }
