@@ -65,6 +65,7 @@ int tt_comm_size(const tt_comm *c);
 const char *tt_comm_backend_name(const tt_comm *c); /* "threads", "mpi", "fake" */
 bool tt_comm_sees_memory(const tt_comm *c); /* of other ranks: exchanges need no scratch */
 int tt_comm_neighbours(const tt_comm *c);   /* ranks that share this rank's cores, itself included */
+uint64_t tt_comm_machine(const tt_comm *c, int rank); /* the same number for ranks on one machine; 0: all are */
 uint64_t tt_comm_program(const tt_comm *c, int rank); /* hash of its program file; 0: it is this one */
 /* What MPI itself takes for an exchange of `n` floats of each rank's part. For benches; an error where there is no MPI. */
 typedef enum tt_comm_raw_what { TT_RAW_ALL_GATHER, TT_RAW_REDUCE_SCATTER, TT_RAW_ALL_TO_ALL } tt_comm_raw_what;

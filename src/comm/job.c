@@ -38,9 +38,11 @@ static tt_status greet(tt_mpi_world *w, tt_comm_group *g)
 		w->peers[i].hello = all[i];
 		w->peers[i].heard = tt_now();
 		w->programs[i] = all[i].program;
+		w->machines[i] = all[i].machine;
 		c->neighbours += all[i].machine == mine.machine && all[i].cores == mine.cores;
 	}
 	c->programs = w->programs;
+	c->machines = w->machines;
 	pthread_mutex_unlock(&w->lock);
 	w->near = tt_mpi_all_near(w);
 	for (int i = 0; i < c->size; i++)
@@ -112,7 +114,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	TT_ASSERT(l.size > 1 && !opened, "%d ranks, MPI is %s", l.size, opened ? "open" : "not open");
 	tt_arena *a = tt_arena_create("comm");
 	tt_mpi_world *w = TT_NEW(a, tt_mpi_world);
-	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size),
+	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size), .machines = TT_NEWN(a, uint64_t, l.size),
 			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .terminated = &terminated, .period = TT_MAX(0.5, l.size / 64.0) };
 	w->message_bytes = o->message_bytes ? o->message_bytes : TT_MPI_MOST;
 	w->comm = (tt_comm){ .backend = &tt_mpi_backend, .world = w, .rank = l.rank, .size = l.size, .timeout_s = o->init_timeout_s, .silence_s = o->init_timeout_s,

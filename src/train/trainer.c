@@ -406,32 +406,38 @@ static tt_status plan(tt_trainer *t)
 	return TT_OK;
 }
 
-/* Ranks of one process share its memory: what they all plan must fit. Rank 0 looks for what would make it fit, the others wait for what it says. */
+/* Ranks of one machine share its memory: what they all plan must fit. The first of those for whom it does not looks for what would make it fit, the others wait
+ * for what it says. */
 static tt_status fits_together(tt_trainer *t, int64_t need, int64_t limit)
 {
-	int n = sharers(t), *ranks = TT_NEWN(t->arena, int, n);
+	tt_comm *c = t->o.mesh.comm;
+	int n = tt_comm_size(c), me = tt_comm_rank(c), *ranks = TT_NEWN(t->arena, int, n), here = 0, first = n;
 	int64_t *all = TT_NEWN(t->arena, int64_t, n);
 	double sum = 0;
 	tt_comm_group *g;
 	for (int i = 0; i < n; i++)
 		ranks[i] = i;
-	TT_TRY(tt_comm_group_open(t->o.mesh.comm, "memory", n, ranks, &g));
+	TT_TRY(tt_comm_group_open(c, "memory", n, ranks, &g));
 	TT_TRY(tt_comm_all_gather(g, "planned memory", &need, sizeof need, all));
 	for (int i = 0; i < n; i++)
-		sum += (double)all[i];
-	if (sum <= (double)limit)
-		return TT_OK;
-	if (tt_comm_rank(t->o.mesh.comm))
-		return tt_comm_barrier(g, "a plan that does not fit");
-	tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plans of the %d ranks of this process need %s, there are %s", n, tt_scale_bytes((int64_t)sum).s, tt_scale_bytes(limit).s);
-	return tt_fit_refuse(t->arena, &t->o, (int64_t)((double)limit * (double)need / sum), false);
+		if (tt_comm_machine(c, i) == tt_comm_machine(c, me)) {
+			sum += (double)all[i];
+			first = TT_MIN(first, i);
+			here++;
+		}
+	if (sum > (double)limit && first == me) {
+		tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plans of the %d ranks of this %s need %s, there are %s", here, tt_comm_sees_memory(c) ? "process" : "machine",
+			     tt_scale_bytes((int64_t)sum).s, tt_scale_bytes(limit).s);
+		return tt_fit_refuse(t->arena, &t->o, (int64_t)((double)limit * (double)need / sum), false);
+	}
+	return tt_comm_barrier(g, "plans that fit");
 }
 
 /* A plan that does not fit is refused with what would make it fit. */
 static tt_status reserve(tt_trainer *t)
 {
 	int64_t need = tt_fit_bytes(t), limit = t->o.exec.limit ? t->o.exec.limit : tt_memory_limit();
-	if (sharers(t) > 1)
+	if (many_ranks(t) && t->o.mesh.comm)
 		TT_TRY(fits_together(t, need, limit));
 	tt_status s = tt_exec_reserve(t->exec);
 	return s == TT_ERR_MEMORY && need > limit ? tt_fit_refuse(t->arena, &t->o, limit, false) : s;
