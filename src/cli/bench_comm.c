@@ -188,7 +188,7 @@ tt_status tt_bench_comm(tt_arena *a, const tt_bench_options *o, json_t **out)
 	int ranks = l.size > 1 ? l.size : o->ranks ? o->ranks : 2;
 	if (l.size > 1 && o->ranks && o->ranks != l.size)
 		TT_FAIL(TT_ERR_USAGE, "--ranks=%d, and %s started %d processes", o->ranks, l.by, l.size);
-	tt_comm_options c = { .init_timeout_s = 60, .spin_us = ranks <= tt_machine_threads() ? 20 : 0 };
+	tt_comm_options c = { .init_timeout_s = 60, .spin_us = l.size > 1 || ranks <= tt_machine_threads() ? 20 : 0 };
 	TT_TRY(l.size > 1 ? tt_comm_mpi(&c, rank_main, &j) : tt_comm_threads(ranks, &c, rank_main, &j));
 	*out = j;
 	return TT_OK;

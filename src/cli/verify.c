@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/machine.h"
 #include "cli/cli.h"
 #include "train/verify.h"
 
@@ -294,7 +293,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 		return prove(NULL, &k);
 	if (v.ranks > l.size)
 		TT_FAIL(TT_ERR_USAGE, "%s asks for %d ranks, and %s started %d processes", all ? "--ranks" : w.flag, v.ranks, l.by, l.size);
-	tt_comm_options c = { .init_timeout_s = 300, .spin_us = l.size <= tt_machine_threads() ? 20 : 0 };
+	tt_comm_options c = { .init_timeout_s = 300, .spin_us = 20 };
 	return tt_comm_mpi(&c, prove, &k);
 }
 

@@ -22,7 +22,7 @@ typedef struct tt_comm_group tt_comm_group; /* an ordered list of ranks, this on
 
 typedef struct tt_comm_options {
 	double init_timeout_s;  /* for exchanges until tt_comm_set_timeout; 0: wait for ever   */
-	int spin_us;            /* how long a rank spins before it sleeps                       */
+	int spin_us;            /* how long a rank spins before it sleeps; processes that share too few cores do not */
 	int64_t delay_us;       /* for tests: an exchange completes so long after the last rank arrived, asleep */
 	int64_t message_bytes;  /* for tests: blocks are cut into messages of so many at most; 0: as many as an MPI takes */
 	const volatile sig_atomic_t *asked; /* a signal that the run is to end; a rank that waits long then says for whom. NULL: none */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "comm/mpi.h"
 
 /* MPI can be opened once in a process: third-party state. NULL: it is not. */
@@ -43,6 +44,8 @@ static tt_status greet(tt_mpi_world *w, tt_comm_group *g)
 	}
 	c->programs = w->programs;
 	c->machines = w->machines;
+	if (c->neighbours > tt_machine_threads())
+		c->spin_us = 0; /* a rank that spins keeps another from working */
 	pthread_mutex_unlock(&w->lock);
 	w->near = tt_mpi_all_near(w);
 	for (int i = 0; i < c->size; i++)
