@@ -215,6 +215,36 @@ static void fast_bits(tt_test *t)
 	}
 }
 
+/* ---- signals ---------------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Signal `number` to the launcher, or, where `rank` is not -1, to that rank: the run saves and all end in order, at the first word, though a step takes longer than a wait
+ * that would be told of where a rank is in trouble. */
+static void stopped(tt_test *t, int m, const char *number, int rank)
+{
+	NEEDS(t, m);
+	char *said;
+	const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "stopped-%s%d", number, rank)), *log = tt_arena_printf(t->arena, "%s.log", folder);
+	const char *to = rank < 0 ? "$p" : tt_arena_printf(t->arena, "$(for c in $(pgrep -f '[%c]%s'); do tr '\\0' '\\n' </proc/$c/environ | grep -qx '%s=%d' && echo $c && break; done)",
+							   folder[0], folder + 1, m ? "PMI_RANK" : "OMPI_COMM_WORLD_RANK", rank);
+	int status = shell(t, tt_arena_printf(t->arena, "%s %s -n 2 %s %s --training.steps=100000 --validation.enable=false --checkpoint.interval=100000 --job.dump_folder=%s >%s 2>&1 & p=$!; "
+		"until grep -q 'step      1' %s; do kill -0 $p || break; sleep 0.02; done; kill -%s %s; wait $p; r=$?; cat %s; exit $r",
+		mpis[m].exec, mpis[m].flags, beside(t, "titan"), RUN, folder, log, log, number, to, log), &said);
+	TT_CHECK_MSG(t, WIFEXITED(status) && WEXITSTATUS(status) == 3 && strstr(said, "stopped by signal ") && strstr(said, ", saved\n") && strstr(said, "stopping after this step") &&
+		     !strstr(said, "MPI_ABORT") && !strstr(said, "asked to end: rank"), "%s, %s: status %x\n%s", mpis[m].exec, number, (unsigned)status, said);
+	TT_CHECK_MSG(t, m == 1 || strstr(said, "to end this run without losing steps: kill -USR1"), "%s", said);
+	TT_CHECK_MSG(t, rank < 1 || strstr(said, tt_arena_printf(t->arena, "rank %d was asked to end by signal", rank)), "%s", said);
+}
+
+static void stopped_quick(tt_test *t) { stopped(t, 0, "USR1", -1); }
+
+static void stopped_all(tt_test *t)
+{
+	stopped(t, 0, "INT", 1);
+	stopped(t, 1, "USR1", -1);
+	stopped(t, 1, "TERM", -1);
+	stopped(t, 1, "INT", 1);
+}
+
 /* ---- saves ------------------------------------------------------------------------------------------------------------------------------------------------ */
 
 static const char SAVE[] = "train configs/debug.toml --checkpoint.enable --checkpoint.interval=1 --checkpoint.last_save_model_only=false --checkpoint.keep_latest_k=0 "
@@ -524,6 +554,8 @@ const tt_case tt_suite_mpi[] = {
 	{ "exchange_mpich", exchange_mpich, TT_TIER_QUICK },
 	{ "train_openmpi", train_openmpi, TT_TIER_QUICK },
 	{ "train_mpich", train_mpich, TT_TIER_CI },
+	{ "stopped", stopped_quick, TT_TIER_QUICK },
+	{ "stopped_all", stopped_all, TT_TIER_CI },
 	{ "saves_openmpi", saves_openmpi, TT_TIER_QUICK },
 	{ "saves_mpich", saves_mpich, TT_TIER_CI },
 	{ "moves", moves, TT_TIER_CI },

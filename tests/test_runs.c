@@ -194,7 +194,8 @@ static void signals(tt_test *t)
 		if (!await(&c, moments[i].when))
 			continue;
 		rest(moments[i].delay * (double)(draw(&s) % 1000) * 1e-3);
-		int number = i % 2 ? SIGTERM : SIGINT;
+		static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };
+		int number = numbers[i % 4];
 		if (ended(&c))
 			continue;
 		tell(&c, number);
@@ -227,6 +228,10 @@ static void second_signal(tt_test *t)
 		if (!TT_CHECK(t, await(&c, first_step)))
 			return;
 		rest(0.2); /* into the step */
+		for (int k = 0; k < 4 && i; k++) { /* these are one wish however often they come */
+			tell(&c, k % 2 ? SIGHUP : SIGUSR1);
+			rest(0.02);
+		}
 		tell(&c, SIGTERM);
 		rest(0.1);
 		if (!TT_CHECK_MSG(t, !ended(&c), "the first signal ended it: %d\n%s", c.code, said(t, "long")))

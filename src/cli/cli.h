@@ -52,7 +52,8 @@ tt_status tt_cmd_help(int argc, const char *const *argv) TT_CHECKED; /* titan he
 struct tt_config;
 tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const char *fallback, struct tt_config **out) TT_CHECKED;
 void tt_cli_print(const char *text);
-/* A whole run with a live line and signals: SIGTERM and SIGINT save and end it (TT_ERR_STOP), a second one ends it at once. */
+/* A whole run with a live line and signals: SIGTERM, SIGINT, SIGUSR1 and SIGHUP save and end it (TT_ERR_STOP), a second of the
+ * first two ends it at once. */
 struct tt_run_summary;
 tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum) TT_CHECKED;
 /* The standard error as a place for a live line. */

@@ -1,12 +1,9 @@
 /* commands.c: train, config, ops. */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include "base/machine.h"
 #include "cli/cli.h"
+#include "cli/signals.h"
 #include "metrics/metrics.h"
 #include "ops/ops.h"
 #include "train/train.h"
@@ -52,43 +49,12 @@ tt_status tt_cli_config(tt_arena *a, int argc, const char *const *argv, const ch
 	return s;
 }
 
-/* Set by the handler below, polled by the run: the one flag that a signal may write. */
-static volatile sig_atomic_t stop_signal;
-
-/* Says that it was heard, since a step may take long; only with calls that a handler may make (signal-safety(7)). */
-static void say(const char *text)
-{
-	struct termios t;
-	int was = errno;
-	ssize_t n = 0;
-	if (tcgetattr(STDERR_FILENO, &t) == 0) /* a terminal: the live line's place is not ours */
-		n = write(STDERR_FILENO, "\n", 1);
-	n += write(STDERR_FILENO, text, strlen(text));
-	(void)n;
-	errno = was;
-}
-
-static void on_signal(int number, const char *text)
-{
-	if (stop_signal) { /* asked twice: at once, as if there were no handler */
-		signal(number, SIG_DFL);
-		raise(number);
-		return;
-	}
-	stop_signal = number;
-	say(text);
-}
-
-static void stop_and_save(int number) { on_signal(number, "stopping after this step and saving; again to stop now\n"); }
-static void stop_only(int number) { on_signal(number, "stopping after this step, nothing is saved (checkpoint.enable); again to stop now\n"); }
-
-static void note_only(int number) { stop_signal = number; }
-
 typedef struct cli_run {
 	const tt_config *cfg;
 	double parse_seconds;
 	bool valid_whole;
 	tt_run_summary *sum;
+	const char *launched_by; /* NULL: no process of an MPI job */
 } cli_run;
 
 /* `c`: NULL where there is one rank. */
@@ -96,12 +62,12 @@ static tt_status lead(const cli_run *x, tt_comm *c)
 {
 	const tt_config *cfg = x->cfg;
 	bool saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only;
-	struct sigaction act = { .sa_handler = saves ? stop_and_save : stop_only, .sa_flags = SA_RESTART };
-	sigaction(SIGTERM, &act, NULL);
-	sigaction(SIGINT, &act, NULL);
+	tt_cli_stop_by_signal(saves);
+	if (saves && x->launched_by)
+		tt_cli_stop_hint(x->launched_by);
 	tt_metrics_console console;
 	tt_cli_console(&console);
-	tt_run_io io = { .print = tt_cli_print, .parse_seconds = x->parse_seconds, .valid_whole = x->valid_whole, .console = &console, .stop = &stop_signal, .comm = c };
+	tt_run_io io = { .print = tt_cli_print, .parse_seconds = x->parse_seconds, .valid_whole = x->valid_whole, .console = &console, .stop = tt_cli_stop(), .comm = c };
 	tt_run *r;
 	TT_TRY(tt_run_open(cfg, &io, &r));
 	tt_status s = tt_run_loop(r, x->sum);
@@ -117,22 +83,21 @@ static tt_status rank(tt_comm *c, void *ctx)
 		return lead(x, c);
 	if (!tt_comm_sees_memory(c)) { /* rank 0 says what is to be said, and ends the run after a step; the launcher may send the signal to all */
 		tt_log_set_level(TT_LOG_ERROR);
-		struct sigaction act = { .sa_handler = note_only, .sa_flags = SA_RESTART };
-		sigaction(SIGTERM, &act, NULL);
-		sigaction(SIGINT, &act, NULL);
+		tt_cli_note_signals();
 	}
 	return tt_run_follow(x->cfg, c);
 }
 
 tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool valid_whole, struct tt_run_summary *sum)
 {
-	cli_run x = { cfg, parse_seconds, valid_whole, sum };
+	cli_run x = { cfg, parse_seconds, valid_whole, sum, NULL };
 	if (cfg->hardware.ranks == 1)
 		return lead(&x, NULL);
 	tt_comm_launch l;
 	TT_TRY(tt_comm_launched(&l));
-	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = &stop_signal, .delay_us = cfg->comm.delay_us,
+	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = tt_cli_stop(), .hear = tt_cli_stop_asked, .delay_us = cfg->comm.delay_us,
 			      .spin_us = l.size > 1 || cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
+	x.launched_by = l.size > 1 ? l.by : NULL;
 	if (l.size > 1)
 		return tt_comm_mpi(&o, rank, &x);
 	if (cfg->hardware.ranks > 256)

@@ -111,7 +111,7 @@ const tt_exit_code tt_exit_codes[] = {
 	{ 0, "done" },
 	{ 1, "failed: a file, the data, memory, a number that is not finite" },
 	{ 2, "the command line or the config is wrong; a config file that is not there, or is no TOML, counts as wrong" },
-	{ 3, "stopped when asked to, by a signal" },
+	{ 3, "stopped when asked to, by a signal: INT, TERM, USR1 or HUP (Open MPI's mpiexec itself ends with 1 where INT or TERM was sent to it)" },
 	{ 0, NULL },
 };
 

@@ -26,6 +26,7 @@ typedef struct tt_comm_options {
 	int64_t delay_us;       /* for tests: an exchange completes so long after the last rank arrived, asleep */
 	int64_t message_bytes;  /* for tests: blocks are cut into messages of so many at most; 0: as many as an MPI takes */
 	const volatile sig_atomic_t *asked; /* a signal that the run is to end; a rank that waits long then says for whom. NULL: none */
+	void (*hear)(int number, int rank); /* of an MPI job's rank 0, by a thread beside it: another rank was asked so, and rank 0 was not. NULL: none */
 } tt_comm_options;
 
 /* ---- a world ---------------------------------------------------------------------------------------------------------------- */
@@ -47,8 +48,8 @@ typedef struct tt_comm_launch {
 tt_status tt_comm_launched(tt_comm_launch *out) TT_CHECKED;
 /* First of all in main: under a launcher that kills all ranks when it reaps one that was killed, the rank is a child from here on. */
 void tt_comm_keep(void);
-/* Runs `fn` as this process's rank, through the plug-in of the launcher's MPI beside the program; the same status and text on all ranks. Once in a
- * process, and after it tt_comm_leave. */
+/* Runs `fn` as this process's rank, through the plug-in of the launcher's MPI beside the program; the same status and text on all ranks; TT_ERR_STOP
+ * ends the job in order, with the text where `fn` returned it. Once in a process, and after it tt_comm_leave. */
 tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx) TT_CHECKED;
 /* After an error: is what this rank gave perhaps still read by others? Then it stays in memory until the process ends. */
 bool tt_comm_given_up(const tt_comm *c);

@@ -99,15 +99,25 @@ static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 	return TT_OK;
 }
 
-static tt_status live(tt_mpi_world *w, tt_rank_fn *fn, void *ctx)
+/* *stopped: a rank's `fn` was asked to end, TT_ERR_STOP, and all have come to their end. */
+static tt_status live(tt_mpi_world *w, tt_rank_fn *fn, void *ctx, bool *stopped)
 {
 	tt_comm_group *g;
 	TT_TRY(everybody(&w->comm, &g));
 	TT_TRY(greet(w, g));
-	TT_TRY(fn(&w->comm, ctx));
+	tt_status mine = fn(&w->comm, ctx);
+	if (mine != TT_ERR_STOP) /* which is no error: its run was asked to end, and has ended on all ranks */
+		TT_TRY(mine);
+	char *text = tt_arena_strdup(w->arena, mine ? tt_error_text() : "");
 	atomic_store(&w->ended, true);
 	tt_comm_set_timeout(&w->comm, 0); /* rank 0 may be long with its last file */
-	return tt_comm_barrier(g, "end");
+	int32_t how = mine, *all = TT_NEWN(w->arena, int32_t, w->comm.size);
+	TT_TRY(tt_comm_all_gather(g, "end", &how, sizeof how, all));
+	for (int i = 0; i < w->comm.size; i++)
+		*stopped |= all[i] == TT_ERR_STOP;
+	if (*stopped) /* who knows why says it */
+		tt_error_set(TT_ERR_STOP, __FILE__, __LINE__, "%s", text);
+	return TT_OK;
 }
 
 tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
@@ -117,7 +127,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	TT_ASSERT(l.size > 1 && !opened, "%d ranks, MPI is %s", l.size, opened ? "open" : "not open");
 	tt_arena *a = tt_arena_create("comm");
 	tt_mpi_world *w = TT_NEW(a, tt_mpi_world);
-	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size), .machines = TT_NEWN(a, uint64_t, l.size),
+	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .hear = o->hear, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size), .machines = TT_NEWN(a, uint64_t, l.size),
 			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .terminated = &terminated, .period = TT_MAX(0.5, l.size / 64.0) };
 	w->message_bytes = o->message_bytes ? o->message_bytes : TT_MPI_MOST;
 	w->comm = (tt_comm){ .backend = &tt_mpi_backend, .world = w, .rank = l.rank, .size = l.size, .timeout_s = o->init_timeout_s, .silence_s = o->init_timeout_s,
@@ -136,7 +146,8 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 		tt_mpi_over(w, s, l.rank, tt_error_text());
 		return s;
 	}
-	s = live(w, fn, ctx);
+	bool stopped = false;
+	s = live(w, fn, ctx, &stopped);
 	if (s) {
 		tt_mpi_backend.abort(&w->comm, s, tt_error_text());
 		atomic_store(&w->adopted, true);
@@ -157,7 +168,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->wake);
 	tt_arena_destroy(a);
-	return TT_OK;
+	return stopped ? TT_ERR_STOP : TT_OK;
 }
 
 bool tt_comm_given_up(const tt_comm *c)

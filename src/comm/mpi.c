@@ -192,7 +192,7 @@ static void copy(uint8_t *to, int64_t to_plane, int64_t to_ld, const tt_block *f
 typedef struct patience {
 	double began, looked, nap, waited;
 	double here; /* since when all members have come, and blocks are on their way; 0: not yet */
-	bool told, grieved;
+	bool grieved;
 } patience;
 
 static bool waits_for(const tt_comm_group *g, int i, bool leaving)
@@ -278,6 +278,15 @@ static tt_status late(const tt_comm_group *g, bool leaving, const tt_exchange *x
 	return TT_ERR_COMM;
 }
 
+/* How long a wait must last to be told of once the run is asked to end. Steps and saves of others may be long: at once only where one of them is stopped
+ * or silent. */
+static double long_wait(const tt_comm_group *g, bool trouble)
+{
+	if (trouble)
+		return 0.25;
+	return g->beside ? 10 : tt_group_timeout(g) > 0 ? 5 : __builtin_inf();
+}
+
 /* The launcher, or a user, asks the run to end, and this rank cannot go on: it may be killed soon, so it says for whom it waits. */
 static void tell(const tt_comm_group *g, bool leaving, const tt_exchange *x, double waited)
 {
@@ -292,7 +301,7 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 {
 	tt_mpi_world *w = world_of(g);
 	double now = tt_now(), silence = tt_group_timeout(g) > 0 ? 0 : g->comm->silence_s + 1 + 4 * w->period; /* who has a timeout knows better */
-	bool gone = false, silent = false;
+	bool gone = false, silent = false, trouble = false;
 	int first = -1;
 	pthread_mutex_lock(&w->lock);
 	for (int i = 0; i < g->n; i++) {
@@ -302,11 +311,13 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 		first = first < 0 ? r : first;
 		if (!g->beside)
 			atomic_store(&w->waits_for, first);
-		gone |= (w->peers[r].beat.ended && !leaving) || tt_mpi_life_of(w, r) == TT_MPI_GONE;
+		tt_mpi_life life = tt_mpi_life_of(w, r);
+		gone |= (w->peers[r].beat.ended && !leaving) || life == TT_MPI_GONE;
+		trouble |= life == TT_MPI_STOPPED || (w->peers[r].heard > 0 && now - w->peers[r].heard > 2 + 2 * w->period);
 		silent |= silence > 0 && w->peers[r].heard > 0 && now - w->peers[r].heard > silence;
 	}
-	if ((*w->terminated || (w->asked && *w->asked)) && p->waited > (g->beside ? 10 : 0.25) && !p->told && !gone) {
-		p->told = true;
+	if ((*w->terminated || (w->asked && *w->asked)) && p->waited > long_wait(g, trouble) && !w->told && !gone) {
+		w->told = true;
 		tell(g, leaving, x, p->waited);
 	}
 	pthread_mutex_unlock(&w->lock);

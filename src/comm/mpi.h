@@ -20,6 +20,7 @@ typedef struct tt_mpi_hello {
 /* A sign of life: sent to all again and again, and once more as the last message. */
 typedef struct tt_mpi_beat {
 	int32_t rank, ended, last;
+	int32_t asked; /* the signal that asked it to end; 0: none */
 	int32_t waits_for; /* the first rank that it has waited for a while for; -1: none */
 	tt_last now;
 } tt_mpi_beat;
@@ -43,6 +44,9 @@ typedef struct tt_mpi_world {
 	int tag_most;
 	int64_t message_bytes;
 	const volatile sig_atomic_t *asked, *terminated; /* by the run's handler; by SIGTERM before that stands */
+	void (*hear)(int number, int rank); /* of rank 0; NULL: none */
+	double others_asked;    /* when this rank saw first that another was asked to end */
+	bool told;              /* for whom this rank waits though it was asked to end: once */
 	tt_mpi_peer *peers;     /* [size] */
 	uint64_t *machines, *programs; /* [size] */
 	double init_timeout_s, period;
