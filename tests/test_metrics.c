@@ -154,7 +154,7 @@ static void jsonl_resume(tt_test *t)
 	o.resume_step = 0;
 	tt_metrics_close(tt_metrics_open(&o));
 	TT_CHECK_STR(t, content(t, path), "");
-	TT_CHECK_STR(t, content(t, tt_test_path(t, "run/metrics.old.jsonl")), want);
+	TT_CHECK_STR(t, content(t, tt_test_path(t, "run/metrics.1.jsonl")), want);
 }
 
 /* ---- event files ---------------------------------------------------------------------------------------------------------- */

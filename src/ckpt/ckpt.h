@@ -52,6 +52,7 @@ typedef tt_status tt_ckpt_write_fn(void *ctx, int64_t i, int64_t at, int64_t n, 
 typedef struct tt_ckpt_state {
 	int64_t step;        /* steps done */
 	int64_t tokens_seen;
+	const char *run;     /* a name that all starts of the run have; NULL: none */
 	int64_t updates;     /* of them, not skipped: what Adam's bias correction counts */
 	int64_t skips;       /* steps skipped in a row */
 	uint64_t seed;

@@ -53,6 +53,8 @@ tt_status ckpt_manifest_print(const ckpt_manifest *m, tt_buf *out)
 		s->config ? s->config : "", "block", (json_int_t)TT_CKPT_BLOCK, "imported", imported, "files", files_json(m));
 	if (!root)
 		TT_FAIL(TT_ERR_FORMAT, "%s: cannot be written: %s (is the config not UTF-8?)", CKPT_STATE, why.text);
+	if (s->run)
+		json_object_set_new(root, "run", json_string(s->run));
 	char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
 	json_decref(root);
 	TT_ASSERT(text, "%s: out of memory", CKPT_STATE);
@@ -178,6 +180,8 @@ static tt_status read_root(const reader *r, json_t *root, ckpt_manifest *m)
 	TT_TRY(get_int(r, data, "tokens_per_step", &s->data.tokens_per_step));
 	TT_TRY(hex_value(r, json_object_get(data, "fingerprint"), "data.fingerprint", &s->data.fingerprint));
 	/* Checkpoints of older versions do not have these. */
+	if (json_object_get(root, "run"))
+		TT_TRY(get_string(r, root, "run", &s->run));
 	s->unvalidated = json_is_true(json_object_get(root, "unvalidated"));
 	if (json_object_get(data, "files")) {
 		TT_TRY(get_string(r, data, "files", &s->files));

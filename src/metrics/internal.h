@@ -38,6 +38,10 @@ void tt_sink_drop(tt_sink *s, const char *why);
 
 /* Keeps the lines of `path` whose "step" is at most `step`, and whole ones only; revalidate: not the validation of `step`. No file is fine. */
 tt_status tt_jsonl_trim(const char *path, int64_t step, bool revalidate) TT_CHECKED;
+/* Of which run the lines of `path` are: it has none, none of a run's, those of a run without a name, or of the last one named. */
+typedef enum tt_jsonl_owned { TT_JSONL_EMPTY, TT_JSONL_FOREIGN, TT_JSONL_UNNAMED, TT_JSONL_NAMED } tt_jsonl_owned;
+enum { TT_METRICS_RUN = 40 };
+tt_status tt_jsonl_owner(const char *path, tt_jsonl_owned *out, char run[TT_METRICS_RUN]) TT_CHECKED;
 /* Room for `n` bytes in an empty buffer, so that a longer number at a later step allocates nothing. */
 void tt_metrics_reserve(tt_buf *b, size_t n);
 void tt_jsonl_number(tt_buf *b, double v, bool *nonfinite);

@@ -1,4 +1,5 @@
 /* jsonl.c: files that grow by whole records, JSON numbers and strings, and what a resumed run keeps of its lines. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -145,6 +146,48 @@ static bool keep_line(const char *p, size_t n, int64_t step, bool revalidate)
 	static const char validation[] = ",\"type\":\"validation\"";
 	bool again = revalidate && v == step && n - at >= sizeof validation - 1 && !memcmp(p + at, validation, sizeof validation - 1);
 	return v <= step && !again;
+}
+
+/* What metrics.c writes near the start of a line that is the first of a process. */
+static const char run_key[] = ",\"run\":\"";
+
+/* Copies the run's name from a line; false: it has none. */
+static bool line_run(const char *p, size_t n, char *out, size_t cap)
+{
+	enum { NEAR = 160 };
+	const char *at = memmem(p, TT_MIN(n, (size_t)NEAR), run_key, sizeof run_key - 1), *end = p + n;
+	if (!at)
+		return false;
+	size_t k = 0;
+	for (at += sizeof run_key - 1; at < end && *at != '"' && k + 1 < cap; at++)
+		out[k++] = *at;
+	out[k] = 0;
+	return true;
+}
+
+tt_status tt_jsonl_owner(const char *path, tt_jsonl_owned *out, char run[TT_METRICS_RUN])
+{
+	static const char head[] = "{\"step\":";
+	tt_jsonl_owned owned = TT_JSONL_EMPTY;
+	struct stat st;
+	run[0] = 0;
+	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+		tt_map map = { 0 };
+		TT_TRY(tt_map_open(path, &map));
+		const char *end = (const char *)map.p + map.n;
+		owned = TT_JSONL_FOREIGN;
+		for (const char *line = (const char *)map.p, *stop; line < end && (stop = memchr(line, '\n', (size_t)(end - line))); line = stop + 1) {
+			size_t n = (size_t)(stop - line);
+			if (n < sizeof head - 1 || memcmp(line, head, sizeof head - 1))
+				continue;
+			owned = owned == TT_JSONL_NAMED || line_run(line, n, run, TT_METRICS_RUN) ? TT_JSONL_NAMED : TT_JSONL_UNNAMED;
+			if (owned == TT_JSONL_NAMED)
+				(void)line_run(line, n, run, TT_METRICS_RUN); /* the last one counts */
+		}
+		tt_map_close(&map);
+	}
+	*out = owned;
+	return TT_OK;
 }
 
 tt_status tt_jsonl_trim(const char *path, int64_t step, bool revalidate)

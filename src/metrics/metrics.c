@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "metrics/internal.h"
 
@@ -42,7 +43,8 @@ struct tt_metrics {
 	tt_events events;
 	tt_show show;
 	tt_buf line;
-	bool schema_said;
+	bool schema_said, run_said;
+	const char *run;
 };
 
 double tt_field_get(const tt_field *f, const tt_metrics_step *s, bool *known)
@@ -89,20 +91,80 @@ static char *join(const char *folder, const char *name)
 	return b.s;
 }
 
+static char *numbered(const char *folder, int n)
+{
+	tt_buf b = { 0 };
+	tt_buf_printf(&b, "%s/metrics.%d.jsonl", folder, n);
+	return b.s;
+}
+
+/* Gives the file of another run, or of none, a name of its own. */
+static tt_status set_aside(const char *folder, const char *path, const char *why)
+{
+	enum { MOST = 100000 };
+	tt_status s = TT_OK;
+	for (int n = 1;; n++) {
+		char *to = numbered(folder, n);
+		bool there = access(to, F_OK) == 0 && n < MOST;
+		if (!there && rename(path, to) != 0)
+			s = tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot rename to %s: %s", path, to, strerror(errno));
+		else if (!there)
+			tt_log(TT_LOG_INFO, "metrics: %s %s: it is kept as metrics.%d.jsonl", path, why, n);
+		free(to);
+		if (!there)
+			return s;
+	}
+}
+
+/* The newest file that was set aside and is of this run goes on, if there is one. */
+static tt_status take_back(const tt_metrics_options *o, const char *path)
+{
+	int found = 0;
+	for (int n = 1;; n++) {
+		char *from = numbered(o->folder, n), run[TT_METRICS_RUN];
+		tt_jsonl_owned owned = TT_JSONL_EMPTY;
+		bool there = access(from, F_OK) == 0;
+		tt_status s = there ? tt_jsonl_owner(from, &owned, run) : TT_OK;
+		if (owned == TT_JSONL_NAMED && !strcmp(run, o->run))
+			found = n;
+		free(from);
+		TT_TRY(s);
+		if (!there)
+			break;
+	}
+	if (!found)
+		return TT_OK;
+	char *from = numbered(o->folder, found);
+	tt_status s = rename(from, path) ? tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot rename to %s: %s", from, path, strerror(errno)) : TT_OK;
+	if (s == TT_OK)
+		tt_log(TT_LOG_INFO, "metrics: %s is of the run that is resumed: it is metrics.jsonl again", from);
+	free(from);
+	return s;
+}
+
+static tt_status prepare_jsonl(const tt_metrics_options *o, const char *path)
+{
+	char run[TT_METRICS_RUN];
+	tt_jsonl_owned owned;
+	TT_TRY(tt_mkdirs(o->folder));
+	TT_TRY(tt_jsonl_owner(path, &owned, run));
+	if (o->resume_step <= 0)
+		return owned == TT_JSONL_EMPTY ? TT_OK : set_aside(o->folder, path, "is of an earlier run");
+	bool own = owned == TT_JSONL_EMPTY || (owned == TT_JSONL_UNNAMED && (!o->run || o->run_new)) || (owned == TT_JSONL_NAMED && o->run && !strcmp(run, o->run));
+	if (!own) {
+		TT_TRY(set_aside(o->folder, path, owned == TT_JSONL_FOREIGN ? "has no lines of a run" : "is of another run than the checkpoint"));
+		owned = TT_JSONL_EMPTY;
+	}
+	if (owned == TT_JSONL_EMPTY && o->run)
+		TT_TRY(take_back(o, path));
+	TT_TRY(tt_jsonl_trim(path, o->resume_step, o->revalidate));
+	return TT_OK;
+}
+
 static void open_jsonl(tt_metrics *m, const tt_metrics_options *o)
 {
 	char *path = join(o->folder, "metrics.jsonl");
-	tt_status s = tt_mkdirs(o->folder);
-	struct stat st;
-	if (s == TT_OK && o->resume_step > 0) {
-		s = tt_jsonl_trim(path, o->resume_step, o->revalidate);
-	} else if (s == TT_OK && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-		char *old = join(o->folder, "metrics.old.jsonl");
-		if (rename(path, old) != 0)
-			s = tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot rename to %s: %s", path, old, strerror(errno));
-		free(old);
-	}
-	if (s == TT_OK) {
+	if (prepare_jsonl(o, path) == TT_OK) {
 		tt_sink_open(&m->jsonl, path);
 		return;
 	}
@@ -122,6 +184,7 @@ tt_metrics *tt_metrics_open(const tt_metrics_options *o)
 	m->jsonl.fd = m->events.sink.fd = -1;
 	tt_metrics_reserve(&m->line, 4096);
 	tt_show_open(&m->show, o);
+	m->run = o->run;
 	if (o->jsonl)
 		open_jsonl(m, o);
 	m->events_on = o->tensorboard;
@@ -158,6 +221,9 @@ static void line_begin(tt_metrics *m, int64_t step, const char *type, double wal
 	m->line.n = 0;
 	tt_buf_printf(&m->line, "{\"step\":%lld,\"type\":\"%s\",\"time\":", (long long)step, type);
 	tt_jsonl_number(&m->line, wall, &never);
+	if (m->run && !m->run_said)
+		tt_buf_printf(&m->line, ",\"run\":\"%s\"", m->run);
+	m->run_said = true;
 }
 
 static void line_number(tt_metrics *m, const char *key, double v, bool *nonfinite)

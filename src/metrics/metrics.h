@@ -69,6 +69,8 @@ typedef enum tt_metrics_mode {
 typedef struct tt_metrics_options {
 	const char *folder;   /* of the run; made if missing */
 	int64_t resume_step;  /* last step that the loaded state has seen; 0: a new run */
+	const char *run;      /* a name of letters and digits, the same in all starts of a run: the first line of each start has it; NULL: none */
+	bool run_new;         /* a resumed run that had no name before: its file has none either */
 	bool revalidate;      /* the validation of resume_step is made again: a line of it goes */
 	int64_t steps;        /* the last step; 0: not known */
 	int64_t log_freq;     /* steps between permanent lines */
@@ -82,8 +84,8 @@ typedef struct tt_metrics_options {
 typedef struct tt_metrics tt_metrics;
 
 /* Strings and the console are borrowed until close. A live console takes the log sink for its life, so that log lines do not land in the
- * live line, and gives the default one back. A resumed run's metrics.jsonl is continued after its last line of step resume_step; a new
- * run's replaces an older one, which stays as metrics.old.jsonl. */
+ * live line, and gives the default one back. A resumed run's metrics.jsonl is continued after its last line of step resume_step. One that
+ * is not this run's stays as metrics.N.jsonl, with the lowest free N from 1 on, and the log names it. */
 tt_metrics *tt_metrics_open(const tt_metrics_options *o);
 /* Writes the last step's permanent line if it is due, clears the live line. Accepts NULL, as all below do. */
 void tt_metrics_close(tt_metrics *m);

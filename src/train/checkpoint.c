@@ -115,7 +115,7 @@ static tt_status begin(tt_run *r, bool model_only)
 	const tt_schedule *sc = &r->o.schedule;
 	tt_data_cursor cur = tt_data_save(tt_trainer_data(r->trainer), tt_trainer_steps(r->trainer));
 	tt_ckpt_state st = {
-		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen,
+		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen, .run = r->run,
 		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
 		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint }, .files = cur.files, .files_every = cur.every,
 		.unvalidated = r->unvalidated,

@@ -76,6 +76,8 @@ struct tt_run {
 	tt_ckpt_writer *writer;   /* NULL: nothing is saved */
 	tt_saved *saved;          /* the tensors of a checkpoint, bound to the program */
 	int64_t tokens_seen, planned;
+	char run[17];             /* its name, in checkpoints and metrics.jsonl */
+	bool run_new;             /* made by this start */
 	int64_t last_saved;       /* step of the newest checkpoint, -1: none */
 	bool last_model_only;     /* it holds the model alone */
 	bool saving_model_only;   /* the save in progress */

@@ -84,6 +84,10 @@ tt_status tt_run_resume(tt_run *r, const char *folder)
 		step = s->step;
 		skips = s->skips;
 		r->tokens_seen = s->tokens_seen;
+		if (s->run && *s->run && strlen(s->run) < sizeof r->run && strspn(s->run, "0123456789abcdef") == strlen(s->run)) {
+			strcpy(r->run, s->run);
+			r->run_new = false;
+		}
 		r->last_saved = step;
 		r->last_model_only = tt_ckpt_model_only(c);
 		r->unvalidated = s->unvalidated && cfg->validation.enable;

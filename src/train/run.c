@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/machine.h"
@@ -163,6 +164,16 @@ static tt_status rank_options(tt_arena *a, const tt_config *cfg, tt_comm *c, tt_
 	return TT_OK;
 }
 
+/* The same in all its starts: a resumed run takes over its checkpoint's. */
+static void name_run(tt_run *r)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	int64_t id[] = { t.tv_sec, t.tv_nsec, getpid() };
+	snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)tt_hash64(id, sizeof id, 0));
+	r->run_new = true;
+}
+
 static tt_status open_run(tt_run *r)
 {
 	const tt_config *cfg = r->cfg;
@@ -178,10 +189,11 @@ static tt_status open_run(tt_run *r)
 	tt_buf_fini(&passes);
 	TT_TRY(s);
 	tt_trainer_set_stop(r->trainer, r->io.stop);
+	name_run(r);
 	TT_TRY(tt_run_open_checkpoints(r));
 	static const tt_metrics_mode modes[] = { TT_METRICS_AUTO, TT_METRICS_LIVE, TT_METRICS_PLAIN, TT_METRICS_OFF };
 	tt_metrics_options m = {
-		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .steps = cfg->training.steps,
+		.folder = cfg->job.dump_folder, .resume_step = tt_trainer_steps(r->trainer), .revalidate = r->unvalidated, .run = r->run, .run_new = r->run_new, .steps = cfg->training.steps,
 		.log_freq = cfg->metrics.log_freq, .mode = modes[cfg->metrics.console], .jsonl = cfg->metrics.enable_jsonl, .tensorboard = cfg->metrics.enable_tensorboard,
 	};
 	if (r->io.console)
