@@ -50,6 +50,29 @@ static bool make_poisoned(tt_test *t)
 	return ok;
 }
 
+/* A head of its own is not dropped by a model without one; a copy of the embedding may go. */
+static void tied_head(tt_test *t)
+{
+	set_up(t);
+	if (!RUN(t, "seed", "--training.steps=1") || !copy_file(t, step_path(t, "seed", 1, "model.safetensors"), "w.safetensors"))
+		return;
+	const char *flags = tt_arena_printf(t->arena, "--training.steps=1 --model.tie_word_embeddings=true --model.hf_weights=%s", tt_test_path(t, "w.safetensors"));
+	RUN_SAYS(t, "tied", flags, 2, "w.safetensors: lm_head.weight has other values than model.embed_tokens.weight, and model.tie_word_embeddings = true has one tensor for both");
+	tt_st *st;
+	const tt_st_tensor *e, *h;
+	if (!TT_CHECK_OK(t, tt_st_open(t->arena, tt_test_path(t, "w.safetensors"), &st)))
+		return;
+	if (TT_CHECK_OK(t, tt_st_get(st, "model.embed_tokens.weight", &e)) && TT_CHECK_OK(t, tt_st_get(st, "lm_head.weight", &h))) {
+		void *bytes = tt_arena_alloc(t->arena, (size_t)e->bytes);
+		memcpy(bytes, e->p, (size_t)e->bytes);
+		int fd = open(tt_test_path(t, "w.safetensors"), O_WRONLY);
+		TT_CHECK(t, pwrite(fd, bytes, (size_t)e->bytes, h->at) == e->bytes);
+		close(fd);
+	}
+	tt_st_close(st);
+	RUN(t, "tied", flags);
+}
+
 static void skipped_steps(tt_test *t)
 {
 	set_up(t);
@@ -668,6 +691,7 @@ static void meshes(tt_test *t)
 const tt_case tt_suite_runs[] = {
 	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "continuation", continuation, TT_TIER_QUICK },
+	{ "tied_head", tied_head, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },
 	{ "validated", validated, TT_TIER_QUICK },

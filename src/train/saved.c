@@ -43,6 +43,31 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out)
 	return TT_OK;
 }
 
+static const char head[] = "lm_head.weight", embed[] = "model.embed_tokens.weight";
+
+/* A tied model has no place for a head. Files of tied models often have one, a copy of the embedding; another one would be lost in silence. */
+static tt_status check_tied(const tt_st *st)
+{
+	enum { BLOCK = 4096 };
+	const tt_st_tensor *h = tt_st_find(st, head), *e = tt_st_find(st, embed);
+	if (!h || !e)
+		return TT_OK;
+	bool same = h->count == e->count && h->dtype != e->dtype;
+	if (h->dtype == e->dtype)
+		same = h->bytes == e->bytes && !memcmp(h->p, e->p, (size_t)h->bytes);
+	for (int64_t at = 0; same && h->dtype != e->dtype && at < h->count; at += BLOCK) {
+		float x[BLOCK], y[BLOCK];
+		int64_t n = TT_MIN(h->count - at, (int64_t)BLOCK);
+		TT_TRY(tt_st_read_f32(h, at, n, x));
+		TT_TRY(tt_st_read_f32(e, at, n, y));
+		same = !memcmp(x, y, sizeof *x * (size_t)n);
+	}
+	if (!same)
+		TT_FAIL(TT_ERR_USAGE, "%s: %s has other values than %s, and model.tie_word_embeddings = true has one tensor for both: %s would be dropped (set it to false, or "
+				      "leave the key to the weights' config.json, model.hf_config)", tt_st_path(st), head, embed, head);
+	return TT_OK;
+}
+
 tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, const tt_st *st)
 {
 	for (int64_t i = 0; i < model->nparams; i++) {
@@ -59,7 +84,7 @@ tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, co
 	int64_t nunused = 0;
 	for (int64_t i = 0; i < tt_st_count(st); i++) {
 		const char *name = tt_st_at(st, i)->name;
-		if (tt_value_find(model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) || (c->tie_word_embeddings && !strcmp(name, "lm_head.weight")))
+		if (tt_value_find(model->g, name) || tt_pattern_match("*.rotary_emb.inv_freq", name) || (c->tie_word_embeddings && !strcmp(name, head)))
 			continue;
 		unused = unused ? unused : name;
 		nunused++;
@@ -67,7 +92,7 @@ tt_status tt_weights_check(const tt_builder *model, const tt_llama_config *c, co
 	if (nunused)
 		TT_FAIL(TT_ERR_USAGE, "%s has %lld tensors that this model does not use, the first is %s: is it another model? (model.hf_config names its "
 				      "config.json; model.num_hidden_layers, model.attention_bias, model.mlp_bias)", tt_st_path(st), (long long)nunused, unused);
-	return TT_OK;
+	return c->tie_word_embeddings ? check_tied(st) : TT_OK;
 }
 
 tt_status tt_saved_read(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
