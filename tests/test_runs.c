@@ -50,6 +50,51 @@ static bool make_poisoned(tt_test *t)
 	return ok;
 }
 
+/* `titan ckpt WORDS` while a run removes step `gone` as it is read: a lease on the file that is read first holds its reader up. */
+static int while_pruned(tt_test *t, int64_t gone, const char *words, const char **out)
+{
+	const char *state = tt_test_path(t, step_path(t, "run", gone, "train_state.json")), *dir = tt_test_path(t, step_path(t, "run", gone, "")), *aside = tt_test_path(t, "aside");
+	signal(SIGIO, SIG_IGN);
+	int lease = open(state, O_RDWR | O_CLOEXEC);
+	if (lease < 0 || fcntl(lease, F_SETLEASE, F_WRLCK)) {
+		close(lease);
+		return -2;
+	}
+	const char *log = tt_test_path(t, "ckpt.log");
+	pid_t pid = fork();
+	if (pid == 0) {
+		int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		if (fd >= 0 && dup2(fd, 1) == 1 && dup2(fd, 2) == 2)
+			execl("/bin/sh", "sh", "-c", tt_arena_printf(t->arena, "exec build/titan ckpt %s", words), NULL);
+		_exit(127);
+	}
+	int status = -1;
+	for (double t0 = tt_now(); fcntl(lease, F_GETLEASE) == F_WRLCK && tt_now() - t0 < 10; rest(0.001)) /* until it is read */
+		;
+	TT_CHECK_MSG(t, fcntl(lease, F_GETLEASE) != F_WRLCK && rename(dir, aside) == 0, "%s is not read", state);
+	remove_tree(t, "aside");
+	close(lease);
+	waitpid(pid, &status, 0);
+	*out = read_text(t, "ckpt.log");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* What a run removes to make room is not damaged. */
+static void pruned(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "run", "--training.steps=4 --checkpoint.interval=1 --checkpoint.keep_latest_k=0");
+	const char *run = tt_test_path(t, "run/checkpoint"), *out;
+	int code = while_pruned(t, 1, tt_arena_printf(t->arena, "verify %s", run), &out);
+	if (code == -2)
+		TT_SKIP(t, "files cannot be leased here");
+	TT_CHECK_MSG(t, code == 0 && strstr(out, "step-00000001: removed while it was read") && !strstr(out, "DAMAGED") && strstr(out, "latest: step 4"), "%d: %s", code, out);
+	code = while_pruned(t, 2, tt_arena_printf(t->arena, "verify %s/step-00000002", run), &out);
+	TT_CHECK_MSG(t, code == 1 && strstr(out, "step-00000002: was removed while it was read") && !strstr(out, "DAMAGED"), "%d: %s", code, out);
+	code = while_pruned(t, 4, tt_arena_printf(t->arena, "export %s %s", run, tt_test_path(t, "weights")), &out);
+	TT_CHECK_MSG(t, code == 0 && strstr(out, "written from ") && strstr(out, "step-00000003 as"), "%d: %s", code, out);
+}
+
 /* A head of its own is not dropped by a model without one; a copy of the embedding may go. */
 static void tied_head(tt_test *t)
 {
@@ -691,6 +736,7 @@ static void meshes(tt_test *t)
 const tt_case tt_suite_runs[] = {
 	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "continuation", continuation, TT_TIER_QUICK },
+	{ "pruned", pruned, TT_TIER_QUICK },
 	{ "tied_head", tied_head, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },

@@ -59,6 +59,27 @@ static tt_status find(tt_arena *a, const char *dir, place *out)
 	return TT_OK;
 }
 
+/* A checkpoint that was there, could not be read, and is gone: a run has made room for newer ones. Then that is the error, in place of what reading it said. */
+static bool was_removed(const char *dir)
+{
+	if (is_folder(dir))
+		return false;
+	tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: was removed while it was read, and is not damaged for all that is known: a run that saves keeps its newest checkpoints "
+		     "(checkpoint.keep_latest_k; a copy of the folder stays)", dir);
+	return true;
+}
+
+/* The latest may be replaced between its name and its files: then there is another one. */
+static tt_status open_latest(tt_arena *a, const char *folder, tt_ckpt **out)
+{
+	tt_status s = tt_ckpt_open(a, NULL, folder, -1, out);
+	if (s != TT_OK)
+		s = tt_ckpt_open(a, NULL, folder, -1, out);
+	if (s == TT_OK && !*out)
+		TT_FAIL(TT_ERR_IO, "%s: its checkpoints were removed while they were read", folder);
+	return s;
+}
+
 /* A checkpoint, the latest of a run's, or any Hugging Face folder or safetensors file. */
 typedef struct opened {
 	tt_ckpt *ckpt; /* NULL: none of ours */
@@ -73,7 +94,7 @@ static tt_status open_any(tt_arena *a, const char *dir, opened *o)
 	if (p.checkpoint)
 		TT_TRY(tt_ckpt_open_dir(a, NULL, p.dir, &o->ckpt));
 	else if (p.n)
-		TT_TRY(tt_ckpt_open(a, NULL, p.dir, -1, &o->ckpt));
+		TT_TRY(open_latest(a, p.dir, &o->ckpt));
 	if (o->ckpt) {
 		o->st = tt_ckpt_headers(o->ckpt);
 		return TT_OK;
@@ -129,7 +150,7 @@ static tt_status inspect(tt_arena *a, const char *dir, bool hash)
 	return s;
 }
 
-static tt_status verify_one(tt_arena *a, const char *dir)
+static tt_status check(tt_arena *a, const char *dir)
 {
 	tt_ckpt *c;
 	int64_t bytes;
@@ -139,6 +160,12 @@ static tt_status verify_one(tt_arena *a, const char *dir)
 	printf("%s: ok, step %lld, %s checked in %.1f s\n", tt_ckpt_dir(c), (long long)tt_ckpt_get_state(c)->step, tt_scale_bytes(bytes).s,
 	       tt_now() - t0);
 	return TT_OK;
+}
+
+static tt_status verify_one(tt_arena *a, const char *dir)
+{
+	tt_status s = check(a, dir);
+	return s != TT_OK && was_removed(dir) ? TT_ERR_IO : s;
 }
 
 /* Weights that are no checkpoint of a run: opening them has checked headers, offsets and the index against the files' sizes. */
@@ -165,17 +192,24 @@ static tt_status verify_plain(tt_arena *a, const char *dir, const tt_st *st)
 	return TT_OK;
 }
 
-/* All of a run's, also after a damaged one: which are whole is what one wants to know then. */
+/* All of a run's, also after a damaged one: which are whole is what one wants to know then. One that the run removes meanwhile is not damaged, and what took its place
+ * is looked at instead. */
 static tt_status verify_run(tt_arena *a, const place *p)
 {
 	tt_ckpt *latest;
 	tt_status first = TT_OK;
 	const char *text = NULL;
+	bool gone = false;
 	for (int64_t i = 0; i < p->n; i++) {
 		const char *one = tt_arena_printf(a, "%s/step-%08lld", p->dir, (long long)p->steps[i]);
-		tt_status s = verify_one(a, one);
+		tt_status s = check(a, one);
 		if (s == TT_OK)
 			continue;
+		if (was_removed(one)) {
+			printf("%s: removed while it was read: the run keeps its newest (checkpoint.keep_latest_k)\n", one);
+			gone = true;
+			continue;
+		}
 		printf("%s: DAMAGED: %s\n", one, tt_error_text());
 		if (first == TT_OK)
 			text = tt_arena_strdup(a, tt_error_text());
@@ -183,7 +217,9 @@ static tt_status verify_run(tt_arena *a, const place *p)
 	}
 	if (first != TT_OK)
 		TT_FAIL(first, "%s", text);
-	TT_TRY(tt_ckpt_open(a, NULL, p->dir, -1, &latest));
+	TT_TRY(open_latest(a, p->dir, &latest));
+	if (gone && tt_ckpt_get_state(latest)->step > p->steps[p->n - 1])
+		TT_TRY(verify_one(a, tt_ckpt_dir(latest)));
 	printf("latest: step %lld\n", (long long)tt_ckpt_get_state(latest)->step);
 	return TT_OK;
 }
@@ -227,12 +263,23 @@ static tt_status export_to(tt_arena *a, const char *dir, const char *out, const 
 	tt_ckpt *latest;
 	TT_TRY(export_dtype(word, &dtype));
 	TT_TRY(find(a, dir, &p));
-	if (p.n) {
-		TT_TRY(tt_ckpt_open(a, NULL, p.dir, -1, &latest));
-		dir = tt_ckpt_dir(latest);
-	}
 	double t0 = tt_now();
-	TT_TRY(tt_ckpt_export(NULL, dir, out, dtype, 0));
+	tt_status s = TT_OK;
+	for (int i = 0; i < 2; i++) { /* a run's latest may be another by now: once */
+		if (p.n) {
+			TT_TRY(open_latest(a, p.dir, &latest));
+			dir = tt_ckpt_dir(latest);
+		}
+		s = tt_ckpt_export(NULL, dir, out, dtype, 0);
+		if (s == TT_OK || !was_removed(dir))
+			break;
+		s = TT_ERR_IO;
+		if (!p.n)
+			break;
+		if (!i)
+			printf("%s: removed while it was read (checkpoint.keep_latest_k): the run's latest now is taken\n", dir);
+	}
+	TT_TRY(s);
 	printf("%s: written from %s as %s in %.1f s\n", out, dir, word, tt_now() - t0);
 	return TT_OK;
 }
