@@ -645,7 +645,7 @@ static void evidence(tt_test *t)
 	tt_data *d = open_data(t, &o);
 	tt_data_cursor all = tt_data_save(d, 1), some = all;
 	some.every = 3;
-	some.files = d->kind->evidence(d, &some.every);
+	some.files = d->kind->evidence(d, false, &some.every);
 	TT_CHECK_INT(t, some.every, 3);
 	TT_CHECK_INT(t, strlen(some.files), strlen(all.files));
 	int64_t n = (int64_t)strlen(all.files) / TT_EVIDENCE, same = 0;

@@ -166,6 +166,21 @@ static void mesh(tt_test *t)
 
 /* ---- data ------------------------------------------------------------------------------------------------------------------------------ */
 
+/* Held-out files are compared as those to train on are, and a warning names the one that is another. */
+static void held_out_changed(tt_test *t)
+{
+	first_run(t);
+	RESUMED(t, "", 0, "at step 4");
+	TT_CHECK(t, !strstr(said(t, "copy"), "held-out files are not those"));
+	char *text = tt_arena_strdup(t->arena, read_text(t, "held/out.txt"));
+	size_t n = strlen(text);
+	text[n / 2] ^= 1;
+	put(t, "held/out.txt", text, n);
+	RESUMED(t, "", 0, "held/out.txt has changed; there were 1 files held out, there are 1. Losses before and after this are of other texts");
+	put(t, "held/more.txt", text, n);
+	RESUMED(t, "", 0, "held/more.txt is new; there were 1 files held out, there are 2");
+}
+
 static void data_changed(tt_test *t)
 {
 	first_run(t);
@@ -357,6 +372,7 @@ const tt_case tt_suite_resume[] = {
 	{ "model_keys", model_keys, TT_TIER_QUICK },
 	{ "other_keys", other_keys, TT_TIER_QUICK },
 	{ "mesh", mesh, TT_TIER_QUICK },
+	{ "held_out", held_out_changed, TT_TIER_QUICK },
 	{ "data_changed", data_changed, TT_TIER_QUICK },
 	{ "newer", newer, TT_TIER_QUICK },
 	{ "validation_stopped", validation_stopped, TT_TIER_QUICK },

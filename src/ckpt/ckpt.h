@@ -59,6 +59,8 @@ typedef struct tt_ckpt_state {
 	struct { int64_t step, context_length, tokens_per_step; uint64_t fingerprint; } data; /* tt_data_cursor */
 	const char *files;   /* tt_data_cursor's evidence of the data's files; NULL: there is none */
 	int64_t files_every;
+	const char *held;    /* the same of the held-out files */
+	int64_t held_every;
 	bool unvalidated;    /* the validation that was due after this step was given up for a signal */
 	struct { int64_t warmup, total, decay; const char *type; double min_factor; } schedule;
 	const char *config;  /* the resolved config, TOML */

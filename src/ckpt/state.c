@@ -35,6 +35,10 @@ static json_t *data_json(const tt_ckpt_state *s)
 		json_object_set_new(data, "files_every", json_integer((json_int_t)s->files_every));
 		json_object_set_new(data, "files", json_string(s->files));
 	}
+	if (s->held) {
+		json_object_set_new(data, "held_every", json_integer((json_int_t)s->held_every));
+		json_object_set_new(data, "held", json_string(s->held));
+	}
 	return data;
 }
 
@@ -188,6 +192,12 @@ static tt_status read_root(const reader *r, json_t *root, ckpt_manifest *m)
 		TT_TRY(get_int(r, data, "files_every", &s->files_every));
 		if (s->files_every < 1)
 			TT_FAIL(TT_ERR_FORMAT, "%s: data.files_every is 0, it must be positive", r->path);
+	}
+	if (json_object_get(data, "held")) {
+		TT_TRY(get_string(r, data, "held", &s->held));
+		TT_TRY(get_int(r, data, "held_every", &s->held_every));
+		if (s->held_every < 1)
+			TT_FAIL(TT_ERR_FORMAT, "%s: data.held_every is 0, it must be positive", r->path);
 	}
 	TT_TRY(get_int(r, schedule, "warmup", &s->schedule.warmup));
 	TT_TRY(get_int(r, schedule, "total", &s->schedule.total));

@@ -216,8 +216,10 @@ void tt_batch_fill(const tt_step *s, int64_t r0, int64_t r1, tt_batch *out)
 tt_data_cursor tt_data_save(tt_data *d, int64_t step)
 {
 	if (!d->files && d->kind->evidence)
-		d->files = d->kind->evidence(d, &d->every);
-	return (tt_data_cursor){step, d->o.context_length, d->o.tokens_per_step, d->info.fingerprint, d->files, d->every};
+		d->files = d->kind->evidence(d, false, &d->every);
+	if (!d->held && d->kind->evidence)
+		d->held = d->kind->evidence(d, true, &d->held_every);
+	return (tt_data_cursor){step, d->o.context_length, d->o.tokens_per_step, d->info.fingerprint, d->files, d->every, d->held, d->held_every};
 }
 
 /* The stream is another: says in what. The fingerprint sees options, names and sizes, the evidence names a file and sees what is in it. */
@@ -226,8 +228,8 @@ static tt_status stream_match(tt_data *d, const tt_data_cursor *c)
 	tt_buf why = {0};
 	if (c->files && d->kind->evidence) {
 		d->every = c->every;
-		d->files = d->kind->evidence(d, &d->every);
-		d->kind->difference(d, d->files, c->files, &why);
+		d->files = d->kind->evidence(d, false, &d->every);
+		d->kind->difference(d, false, d->files, c->files, &why);
 	}
 	const bool options = c->fingerprint != d->info.fingerprint;
 	if (options)
@@ -241,6 +243,21 @@ static tt_status stream_match(tt_data *d, const tt_data_cursor *c)
 	return same ? TT_OK : TT_ERR_USAGE;
 }
 
+/* Losses of other texts are no curve, but nothing that was trained is wrong. A run without held-out files has nothing to compare. */
+static void warn_held(tt_data *d, const tt_data_cursor *c)
+{
+	if (!c->held || !d->kind->evidence)
+		return;
+	d->held_every = c->held_every;
+	d->held = d->kind->evidence(d, true, &d->held_every);
+	tt_buf why = {0};
+	if (d->held)
+		d->kind->difference(d, true, d->held, c->held, &why);
+	if (why.n)
+		tt_log(TT_LOG_WARN, "validation: the held-out files are not those of the run so far: %s. Losses before and after this are of other texts", why.s);
+	tt_buf_fini(&why);
+}
+
 tt_status tt_data_restore(tt_data *d, const tt_data_cursor *c, int64_t *step)
 {
 	if (c->step < 0)
@@ -252,6 +269,7 @@ tt_status tt_data_restore(tt_data *d, const tt_data_cursor *c, int64_t *step)
 		TT_FAIL(TT_ERR_USAGE, "training.tokens_per_step is %lld, the run to be resumed had %lld",
 			(long long)d->o.tokens_per_step, (long long)c->tokens_per_step);
 	TT_TRY(stream_match(d, c));
+	warn_held(d, c);
 	*step = c->step;
 	return TT_OK;
 }

@@ -139,11 +139,14 @@ typedef struct tt_data_cursor {
 	 * of the others the size stands alone. Lives as long as the tt_data. */
 	const char *files;
 	int64_t every;
+	const char *held; /* the same of the held-out files; NULL: there are none */
+	int64_t held_every;
 } tt_data_cursor;
 #define TT_EVIDENCE 16
 /* The first call reads samples of the files. */
 tt_data_cursor tt_data_save(tt_data *d, int64_t step);
-/* Error, with both values or the first file that is another, if the stream that `c` was saved of is not this one. */
+/* Error, with both values or the first file that is another, if the stream that `c` was saved of is not this one. Held-out files that are
+ * others are a warning: nothing is trained on them. */
 tt_status tt_data_restore(tt_data *d, const tt_data_cursor *c, int64_t *step) TT_CHECKED;
 
 /* ---- sources ---------------------------------------------------------------------------------------------------- */
@@ -164,10 +167,11 @@ typedef struct tt_source_kind {
 	tt_status (*next)(tt_data *d, bool valid, int64_t row, tt_row *out);
 	/* Mixes into the fingerprint what is the source's own: what must not change under a saved cursor. */
 	uint64_t (*save)(const tt_data *d, uint64_t h);
-	/* Evidence of the files as tt_data_cursor keeps it, in d's arena; every 0: chosen, and written there. NULL: there are no files. */
-	const char *(*evidence)(tt_data *d, int64_t *every);
+	/* Evidence of the files as tt_data_cursor keeps it, in d's arena; every 0: chosen, and written there. NULL: there are no files.
+	 * held: of those that are held out. */
+	const char *(*evidence)(tt_data *d, bool held, int64_t *every);
 	/* How the first file of evidence `now` that is not as in `saved` differs; nothing is written if none does. */
-	void (*difference)(const tt_data *d, const char *now, const char *saved, tt_buf *out);
+	void (*difference)(const tt_data *d, bool held, const char *now, const char *saved, tt_buf *out);
 	void (*close)(tt_data *d); /* NULL: nothing to close */
 } tt_source_kind;
 
@@ -183,8 +187,8 @@ struct tt_data {
 	void *self;         /* the source's */
 	int32_t *window;    /* [shuffle_window] order of rows in window `window_at` */
 	int64_t window_at;  /* -1: none yet */
-	const char *files;  /* evidence, once it was asked for */
-	int64_t every;
+	const char *files, *held; /* evidence, once it was asked for */
+	int64_t every, held_every;
 };
 
 /* A fingerprint with one more number in it. */

@@ -182,9 +182,17 @@ static void digits(char *out, uint32_t v)
 		out[i] = "0123456789abcdef"[v & 15];
 }
 
-static const char *text_evidence(tt_data *d, int64_t *every)
+static const set *set_of(const tt_data *d, bool held)
 {
-	const set *s = &((const text *)d->self)->train;
+	const text *x = d->self;
+	return held ? &x->valid : &x->train;
+}
+
+static const char *text_evidence(tt_data *d, bool held, int64_t *every)
+{
+	const set *s = set_of(d, held);
+	if (held && !s->n)
+		return NULL;
 	if (!*every)
 		*every = evidence_every(s);
 	tt_arena *scratch = tt_arena_create("evidence");
@@ -209,9 +217,9 @@ static bool name_among(const char *evidence, int64_t n, const char *name)
 	return false;
 }
 
-static void text_difference(const tt_data *d, const char *now, const char *saved, tt_buf *out)
+static void text_difference(const tt_data *d, bool held, const char *now, const char *saved, tt_buf *out)
 {
-	const set *s = &((const text *)d->self)->train;
+	const set *s = set_of(d, held);
 	int64_t was = (int64_t)strlen(saved) / TT_EVIDENCE, both = TT_MIN(was, s->n), i = 0;
 	while (i < both && !memcmp(now + i * TT_EVIDENCE, saved + i * TT_EVIDENCE, TT_EVIDENCE))
 		i++;
@@ -228,7 +236,7 @@ static void text_difference(const tt_data *d, const char *now, const char *saved
 		else
 			tt_buf_printf(out, "%s is new", s->files[i].path);
 	}
-	tt_buf_printf(out, "; there were %lld files to train on, there are %lld", (long long)was, (long long)s->n);
+	tt_buf_printf(out, "; there were %lld files %s, there are %lld", (long long)was, held ? "held out" : "to train on", (long long)s->n);
 }
 
 /* ---- epochs ----------------------------------------------------------------------------------------------------- */

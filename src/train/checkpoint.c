@@ -117,7 +117,7 @@ static tt_status begin(tt_run *r, bool model_only)
 	tt_ckpt_state st = {
 		.step = tt_trainer_steps(r->trainer), .updates = tt_trainer_updates(r->trainer), .tokens_seen = r->tokens_seen, .run = r->run,
 		.skips = tt_trainer_skips(r->trainer), .seed = r->o.exec.seed,
-		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint }, .files = cur.files, .files_every = cur.every,
+		.data = { cur.step, cur.context_length, cur.tokens_per_step, cur.fingerprint }, .files = cur.files, .files_every = cur.every, .held = cur.held, .held_every = cur.held_every,
 		.unvalidated = r->unvalidated,
 		.schedule = { sc->warmup, sc->total, sc->decay, tt_decay_name(sc->type), sc->min_factor }, .config = r->o.config,
 	};

@@ -25,7 +25,7 @@ static void warn_schedule(const tt_schedule *now, const tt_ckpt_state *s)
 
 static tt_status restore_data(tt_run *r, const tt_ckpt_state *s, const tt_differences *d)
 {
-	tt_data_cursor cur = { s->data.step, s->data.context_length, s->data.tokens_per_step, s->data.fingerprint, s->files, s->files_every };
+	tt_data_cursor cur = { s->data.step, s->data.context_length, s->data.tokens_per_step, s->data.fingerprint, s->files, s->files_every, s->held, s->held_every };
 	int64_t at;
 	tt_status st = tt_data_restore(tt_trainer_data(r->trainer), &cur, &at);
 	/* A changed length of rows or steps is all that there is to say. */
