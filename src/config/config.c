@@ -8,12 +8,38 @@ typedef struct loader {
 	bool *in_file;        /* by row: set by the file */
 	const char **warnings;
 	int64_t warnings_n, warnings_cap;
+	const char **wrong; /* all that is wrong with keys, so that a file of another program's is not mended key by key */
+	int64_t wrong_n, wrong_cap;
 } loader;
 
 static void warn(void *ctx, const char *text)
 {
 	loader *l = ctx;
 	TT_PUSH(l->arena, l->warnings, l->warnings_n, l->warnings_cap, text);
+}
+
+/* Notes an error of a key; others are looked at all the same. */
+static tt_status note(loader *l, tt_status s)
+{
+	if (s != TT_ERR_USAGE)
+		return s;
+	const char *text = tt_arena_strdup(l->arena, tt_error_text());
+	TT_PUSH(l->arena, l->wrong, l->wrong_n, l->wrong_cap, text);
+	return TT_OK;
+}
+
+static tt_status fail_noted(const loader *l)
+{
+	enum { MOST = 30, BYTES = 3600 }; /* of an error's text there is room for 4096 */
+	if (l->wrong_n == 0)
+		return TT_OK;
+	if (l->wrong_n == 1)
+		TT_FAIL(TT_ERR_USAGE, "%s", l->wrong[0]);
+	const char *all = tt_arena_printf(l->arena, "%lld keys are wrong:", (long long)l->wrong_n);
+	int64_t i = 0;
+	for (; i < l->wrong_n && i < MOST && (i == 0 || strlen(all) + strlen(l->wrong[i]) < BYTES); i++)
+		all = tt_arena_printf(l->arena, "%s\n  %s", all, l->wrong[i]);
+	TT_FAIL(TT_ERR_USAGE, "%s%s", all, i < l->wrong_n ? tt_arena_printf(l->arena, "\n  and %lld more", (long long)(l->wrong_n - i)) : "");
 }
 
 /* ---- names that are no keys ------------------------------------------------------------------------------------- */
@@ -131,26 +157,40 @@ static tt_status load_key(loader *l, const char *section, const tt_toml_node *v)
 	return TT_OK;
 }
 
+static tt_status check_section(loader *l, const tt_toml_node *s)
+{
+	const char *where = tt_toml_where_key(l->arena, s);
+	TT_TRY(check_name(where, s));
+	bool exists = section_exists(s->key);
+	if (!exists && s->kind != TT_TOML_TABLE) {
+		const char *near = nearest_key(l->arena, "", s->key);
+		TT_FAIL(TT_ERR_USAGE, "%s: the key %s stands outside any section%s%s%s", where,
+			tt_key_shown(l->arena, s->key, false),
+			near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+			near == NULL ? "" : "?");
+	}
+	if (s->kind != TT_TOML_TABLE)
+		TT_FAIL(TT_ERR_USAGE, "%s: %s wants to be a section, [%s], got %s", where, s->key, s->key,
+			tt_toml_kind_name(s->kind));
+	if (!exists && !tt_alias_section(s->key))
+		return fail_unknown_section(l, where, s->key);
+	return TT_OK;
+}
+
+/* What is wrong with one key, or a section, is noted, and the others are looked at. */
 static tt_status load_file(loader *l, const tt_toml_node *root)
 {
 	for (const tt_toml_node *s = root->as.list.first; s != NULL; s = s->next) {
-		const char *where = tt_toml_where_key(l->arena, s);
-		TT_TRY(check_name(where, s));
-		bool exists = section_exists(s->key);
-		if (!exists && s->kind != TT_TOML_TABLE) {
-			const char *near = nearest_key(l->arena, "", s->key);
-			TT_FAIL(TT_ERR_USAGE, "%s: the key %s stands outside any section%s%s%s", where,
-				tt_key_shown(l->arena, s->key, false),
-				near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-				near == NULL ? "" : "?");
+		int64_t before = l->wrong_n;
+		TT_TRY(note(l, check_section(l, s)));
+		if (l->wrong_n > before)
+			continue;
+		for (const tt_toml_node *v = s->as.list.first; v != NULL; v = v->next) {
+			before = l->wrong_n;
+			TT_TRY(note(l, load_key(l, s->key, v)));
+			if (l->wrong_n > before && tt_alias_refuses(s->key)) /* the whole section: said once */
+				break;
 		}
-		if (s->kind != TT_TOML_TABLE)
-			TT_FAIL(TT_ERR_USAGE, "%s: %s wants to be a section, [%s], got %s", where, s->key, s->key,
-				tt_toml_kind_name(s->kind));
-		if (!exists && !tt_alias_section(s->key))
-			return fail_unknown_section(l, where, s->key);
-		for (const tt_toml_node *v = s->as.list.first; v != NULL; v = v->next)
-			TT_TRY(load_key(l, s->key, v));
 	}
 	return TT_OK;
 }
@@ -257,7 +297,8 @@ static tt_status load(tt_arena *a, const tt_toml_node *root, int nflags, const c
 	if (root != NULL)
 		TT_TRY(load_file(&l, root));
 	for (int i = 0; i < nflags; i++)
-		TT_TRY(load_flag(&l, flags[i]));
+		TT_TRY(note(&l, load_flag(&l, flags[i])));
+	TT_TRY(fail_noted(&l));
 	TT_TRY(tt_config_check(a, l.cfg, warn, &l));
 	l.cfg->warnings = (tt_strings){l.warnings, (int)l.warnings_n};
 	TT_TRY(tt_arena_ok(a));

@@ -412,8 +412,10 @@ static tt_status read_word(const place *p, const tt_choices *c, const char *word
 	}
 	tt_buf b = {0};
 	print_words(&b, c);
-	const char *near = tt_nearest(word, c->words, c->n);
-	if (near != NULL)
+	const char *near = tt_nearest(word, c->words, c->n), *advice = tt_value_advice(p->label, word);
+	if (advice != NULL)
+		tt_buf_printf(&b, "; %s", advice);
+	else if (near != NULL)
 		tt_buf_printf(&b, "; did you mean \"%s\"?", near);
 	const char *text = tt_arena_strndup(p->arena, b.s, b.n);
 	tt_buf_fini(&b);

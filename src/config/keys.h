@@ -91,7 +91,11 @@ typedef struct tt_alias {
 const tt_alias *tt_alias_find(const char *section, const char *name);
 /* Any alias of this section? */
 bool tt_alias_section(const char *section);
+/* Is the whole section one that nothing takes the place of? */
+bool tt_alias_refuses(const char *section);
 const tt_alias *tt_alias_list(int *n);
+/* What to write in place of a value of another program's; NULL: nothing is known. */
+const char *tt_value_advice(const char *key, const char *value);
 
 /* Fills in what depends on other keys, then checks the keys against each other. `warn` is told what has no effect. */
 tt_status tt_config_check(tt_arena *a, tt_config *cfg, void (*warn)(void *ctx, const char *text), void *ctx) TT_CHECKED;

@@ -83,6 +83,26 @@ static const tt_alias ALIASES[] = {
 	{"comm.save_traces_folder", NULL, RECORDS},
 	{"comm.save_traces_file_prefix", NULL, RECORDS},
 	{"comm.mode", NULL, "titan plan runs nothing and takes any number of ranks; delete the key"},
+	{"job.print_args", "job.print_config", NULL},
+	{"job.config_file", NULL, "the file is the first argument: titan train FILE [FLAGS]"},
+	{"job.config_manager_module", NULL, "a config is a TOML file and flags; delete the key"},
+	{"metrics.disable_color_printing", NULL, "nothing is colored; delete the key"},
+	{"metrics.save_tb_folder", NULL, "event files go to job.dump_folder/tb; delete the key"},
+	{"metrics.enable_wandb", NULL, "metrics go to metrics.jsonl (titan plot) and, with metrics.enable_tensorboard, to TensorBoard; delete the key"},
+	{"metrics.save_for_all_ranks", NULL, "rank 0 reports for all; delete the key"},
+	{"checkpoint.create_seed_checkpoint", NULL, "initial weights are the same on every mesh (debug.seed), none need to be made before; delete the key"},
+	{"checkpoint.initial_load_in_hf", NULL, "model.hf_weights reads Hugging Face's files; delete the key"},
+	{"checkpoint.initial_load_in_hf_quantized", NULL, "model.hf_weights reads float weights; delete the key"},
+	{"checkpoint.initial_load_model_only", NULL, "model.hf_weights is the model alone always; delete the key"},
+	{"checkpoint.last_save_in_hf", NULL, "checkpoints have Hugging Face's files and names always; delete the key"},
+	{"model.print_after_conversion", NULL, "--dump=graph prints the model; delete the key"},
+	{"model.converters", NULL, "there are no converters, float8 among them; delete the key"},
+	{"optimizer.early_step_in_backward", NULL, "gradients are summed before the update always; delete the key"},
+	{"validation.dataset", NULL, "name files, folders or patterns in validation.paths, or hold out a part of data.paths with validation.fraction"},
+	{"validation.dataset_path", "validation.paths", NULL},
+	{"float8.*", NULL, "this version has no float8; delete the section"},
+	{"quantize.*", NULL, "this version has no quantized products; delete the section"},
+	{"fault_tolerance.*", NULL, "a run that is started again goes on from its newest checkpoint; delete the section"},
 	{"compile.*", NULL, "every program is compiled; delete the section"},
 };
 
@@ -113,10 +133,29 @@ bool tt_alias_section(const char *section)
 	return false;
 }
 
+bool tt_alias_refuses(const char *section)
+{
+	const tt_alias *alias = tt_alias_find(section, "*");
+	return alias != NULL && alias->now == NULL && strcmp(alias->old + strlen(section) + 1, "*") == 0;
+}
+
 const tt_alias *tt_alias_list(int *n)
 {
 	*n = TT_COUNT(ALIASES);
 	return ALIASES;
+}
+
+/* Values of TorchTitan that a key of the same name has not. */
+static const struct { const char *key, *value, *advice; } VALUES[] = {
+	{"checkpoint.async_mode", "async_with_pinned_mem", "write \"async\": there is no other memory to copy to"},
+};
+
+const char *tt_value_advice(const char *key, const char *value)
+{
+	for (int i = 0; i < TT_COUNT(VALUES); i++)
+		if (strcmp(VALUES[i].key, key) == 0 && strcmp(VALUES[i].value, value) == 0)
+			return VALUES[i].advice;
+	return NULL;
 }
 
 /* ---- keys without effect --------------------------------------------------------------------------------------------- */
