@@ -95,6 +95,23 @@ static void pruned(tt_test *t)
 	TT_CHECK_MSG(t, code == 0 && strstr(out, "written from ") && strstr(out, "step-00000003 as"), "%d: %s", code, out);
 }
 
+/* What a killed process has left goes with the next start, also where another process has its number now. */
+static void stale(tt_test *t)
+{
+	set_up(t);
+	RUN(t, "run", "--training.steps=2");
+	const char *old = tt_arena_printf(t->arena, "run/checkpoint/.tmp-latest-%d", (int)getpid()), *fresh = tt_arena_printf(t->arena, "run/checkpoint/.tmp-old-step-00000001-%d", (int)getpid());
+	const char *mine = tt_arena_printf(t->arena, "run/checkpoint/.tmp-latest-%d", 1 << 22); /* beyond all numbers of processes */
+	const char *names[] = { old, fresh, mine };
+	for (int i = 0; i < TT_COUNT(names); i++)
+		put(t, names[i], "step-00000001\n", 14);
+	TT_CHECK(t, utimensat(AT_FDCWD, tt_test_path(t, old), (struct timespec[2]){ { 1e9, 0 }, { 1e9, 0 } }, 0) == 0);
+	RUN_SAYS(t, "run", "--training.steps=2", 0, "all 2 steps are done");
+	TT_CHECK(t, !there(t, old) && there(t, fresh) && !there(t, mine));
+	RUN(t, "run", "--training.steps=3");
+	TT_CHECK(t, there(t, fresh) && latest(t, "run") == 3);
+}
+
 /* A head of its own is not dropped by a model without one; a copy of the embedding may go. */
 static void tied_head(tt_test *t)
 {
@@ -737,6 +754,7 @@ const tt_case tt_suite_runs[] = {
 	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "continuation", continuation, TT_TIER_QUICK },
 	{ "pruned", pruned, TT_TIER_QUICK },
+	{ "stale", stale, TT_TIER_QUICK },
 	{ "tied_head", tied_head, TT_TIER_QUICK },
 	{ "skipped_steps", skipped_steps, TT_TIER_QUICK },
 	{ "killed", killed, TT_TIER_QUICK },

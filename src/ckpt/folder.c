@@ -1,7 +1,10 @@
 /* folder.c: a run's folder of checkpoints: names, `latest`, moving into place, removing. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/internal.h"
@@ -97,6 +100,33 @@ static int owner(const char *name)
 	return (int)pid;
 }
 
+/* Does the process `pid` live, and was it there when `made` was? A number goes round: one that began after that is another. A second each way for clocks. */
+static bool lives(int pid, const struct timespec *made)
+{
+	if (kill(pid, 0) != 0 && errno == ESRCH)
+		return false;
+	char path[64], line[1024];
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return true; /* it may be hidden */
+	size_t n = fread(line, 1, sizeof line - 1, f);
+	fclose(f);
+	line[n] = 0;
+	const char *at = strrchr(line, ')'); /* the name before it may hold anything */
+	char state = 0;
+	unsigned long long ticks = 0;
+	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &ticks) != 2)
+		return true;
+	if (state == 'Z' || state == 'X') /* killed, and nobody has asked for it yet */
+		return false;
+	struct timespec up, now;
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	clock_gettime(CLOCK_REALTIME, &now);
+	double age = (double)up.tv_sec + 1e-9 * (double)up.tv_nsec - (double)ticks / (double)sysconf(_SC_CLK_TCK);
+	return (double)(now.tv_sec - made->tv_sec) <= age + 2;
+}
+
 static void warn_last(void) { tt_log(TT_LOG_WARN, "%s", tt_error_text()); }
 
 void ckpt_clean_stale(const tt_fs *fs, const char *folder)
@@ -109,11 +139,11 @@ void ckpt_clean_stale(const tt_fs *fs, const char *folder)
 	for (int64_t i = 0; i < n; i++) {
 		int pid = owner(names[i]);
 		/* This process writes one checkpoint at a time, and this is called between two: what has its number is old. */
-		if (pid <= 0 || (pid != (int)getpid() && (kill(pid, 0) == 0 || errno != ESRCH)))
-			continue;
 		const char *path = tt_arena_printf(a, "%s/%s", folder, names[i]);
-		struct stat st;
-		bool file = fs->stat(fs, path, &st) == 0 && S_ISREG(st.st_mode);
+		struct stat st = { 0 };
+		bool known = pid > 0 && fs->stat(fs, path, &st) == 0, file = known && S_ISREG(st.st_mode);
+		if (pid <= 0 || (pid != (int)getpid() && (known ? lives(pid, &st.st_mtim) : kill(pid, 0) == 0 || errno != ESRCH)))
+			continue;
 		if (file ? fs->unlink(fs, path) != 0 : tt_fs_remove_folder(fs, path) != TT_OK)
 			tt_log(TT_LOG_WARN, "%s: an unfinished checkpoint's remains cannot be removed", path);
 	}
