@@ -226,10 +226,10 @@ static void stopped(tt_test *t, int m, const char *number, int rank)
 	const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "stopped-%s-%s%d", mpis[m].mpi, number, rank)), *log = tt_arena_printf(t->arena, "%s.log", folder);
 	const char *to = rank < 0 ? "$p" : tt_arena_printf(t->arena, "$(for c in $(pgrep -f '[%c]%s'); do tr '\\0' '\\n' </proc/$c/environ | grep -qx '%s=%d' && echo $c && break; done)",
 							   folder[0], folder + 1, m ? "PMI_RANK" : "OMPI_COMM_WORLD_RANK", rank);
-	int status = shell(t, tt_arena_printf(t->arena, "%s %s -n 2 %s %s --training.steps=100000 --validation.enable=false --checkpoint.interval=100000 --job.dump_folder=%s >%s 2>&1 & p=$!; "
-		"until grep -q 'step      1' %s; do kill -0 $p || break; sleep 0.02; done; to=%s; echo to $to; kill -%s $to; "
+	int status = shell(t, tt_arena_printf(t->arena, "%s %s %s -n 2 %s %s --training.steps=100000 --validation.enable=false --checkpoint.interval=100000 --job.dump_folder=%s >%s 2>&1 & p=$!; "
+		"until grep -q '%s' %s; do kill -0 $p || break; sleep 0.02; done; to=%s; echo to $to; kill -%s $to; "
 		"for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do kill -0 $p 2>/dev/null || break; sleep 1; done; kill -KILL $p 2>/dev/null; wait $p; r=$?; cat %s; exit $r",
-		mpis[m].exec, mpis[m].flags, beside(t, "titan"), RUN, folder, log, log, to, number, log), &said);
+		rank < 0 ? "TITAN_FAULT='slow:1:losses of rows:1'" : "", mpis[m].exec, mpis[m].flags, beside(t, "titan"), RUN, folder, log, rank < 0 ? "start-up:" : "step      1", log, to, number, log), &said);
 	TT_CHECK_MSG(t, WIFEXITED(status) && WEXITSTATUS(status) == 3 && strstr(said, "stopped by signal ") && strstr(said, ", saved\n") && strstr(said, "stopping after this step") &&
 		     !strstr(said, "MPI_ABORT") && !strstr(said, "asked to end: rank"), "%s, %s: status %x\n%s", mpis[m].exec, number, (unsigned)status, said);
 	TT_CHECK_MSG(t, m == 1 || strstr(said, "to end this run without losing steps: kill -USR1"), "%s", said);

@@ -1,4 +1,6 @@
 /* resume.c: going on from a checkpoint. */
+#include <stdio.h>
+
 #include "train/internal.h"
 
 /* What a run that is over may still be started for: to see that, or by a script that was killed before it could. */
@@ -85,7 +87,7 @@ tt_status tt_run_resume(tt_run *r, const char *folder)
 		skips = s->skips;
 		r->tokens_seen = s->tokens_seen;
 		if (s->run && *s->run && strlen(s->run) < sizeof r->run && strspn(s->run, "0123456789abcdef") == strlen(s->run)) {
-			strcpy(r->run, s->run);
+			snprintf(r->run, sizeof r->run, "%s", s->run);
 			r->run_new = false;
 		}
 		r->last_saved = step;
