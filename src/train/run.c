@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/machine.h"
@@ -164,13 +163,25 @@ static tt_status rank_options(tt_arena *a, const tt_config *cfg, tt_comm *c, tt_
 	return TT_OK;
 }
 
-/* The same in all its starts: a resumed run takes over its checkpoint's. */
+/* The same in all its starts: a resumed run takes over its checkpoint's. Made of what its numbers follow from, so that a run that was never stopped, or was on
+ * another mesh, leaves the same bytes. */
 static void name_run(tt_run *r)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	int64_t id[] = { t.tv_sec, t.tv_nsec, getpid() };
-	snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)tt_hash64(id, sizeof id, 0));
+	static const char *const sections[] = { "[model]", "[training]", "[optimizer]", "[lr_scheduler]", "[data]" };
+	uint64_t h = tt_hash64(&r->o.exec.seed, sizeof r->o.exec.seed, 0);
+	bool counts = false;
+	for (const char *line = r->o.config, *end; line && *line; line = end) {
+		end = line + strcspn(line, "\n");
+		if (*line == '[') {
+			counts = false;
+			for (int i = 0; i < TT_COUNT(sections); i++)
+				counts |= !strncmp(line, sections[i], strlen(sections[i]));
+		}
+		if (counts)
+			h = tt_hash64(line, (size_t)(end - line), h);
+		end += *end == '\n';
+	}
+	snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)h);
 	r->run_new = true;
 }
 
