@@ -279,7 +279,7 @@ static tt_status late(const tt_comm_group *g, bool leaving, const tt_exchange *x
 }
 
 /* How long a wait must last to be told of once the run is asked to end. Steps and saves of others may be long: at once only where one of them is stopped
- * or silent. */
+ * or silent, or at the start. */
 static double long_wait(const tt_comm_group *g, bool trouble)
 {
 	if (trouble)
@@ -313,7 +313,7 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 			atomic_store(&w->waits_for, first);
 		tt_mpi_life life = tt_mpi_life_of(w, r);
 		gone |= (w->peers[r].beat.ended && !leaving) || life == TT_MPI_GONE;
-		trouble |= life == TT_MPI_STOPPED || (w->peers[r].heard > 0 && now - w->peers[r].heard > 2 + 2 * w->period);
+		trouble |= life == TT_MPI_STOPPED || !w->peers[r].hello.pid /* not greeted: nothing takes long yet */ || (w->peers[r].heard > 0 && now - w->peers[r].heard > 2 + 2 * w->period);
 		silent |= silence > 0 && w->peers[r].heard > 0 && now - w->peers[r].heard > silence;
 	}
 	if ((*w->terminated || (w->asked && *w->asked)) && p->waited > long_wait(g, trouble) && !w->told && !gone) {
