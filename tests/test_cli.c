@@ -226,6 +226,25 @@ static void layouts(tt_test *t)
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "\n  without --parallelism.layouts[0], every type is right, forward and backward\n");
 }
 
+/* What runs nothing takes a config as it is: ranks follow from its degrees, or do not matter, and there is no data. */
+static void looked_at(tt_test *t)
+{
+	static const char TEXT[] = "[model]\nvocab_size = 64\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 4\nnum_key_value_heads = 4\nintermediate_size = 48\n"
+				   "[training]\ncontext_length = 32\ntokens_per_step = 128\n[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_replicate_degree = 2\n";
+	const char *path = tt_test_path(t, "c.toml"), *table = "--hardware.table=h100";
+	TT_CHECK_OK(t, tt_file_write(path, TEXT, strlen(TEXT)));
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s", path, table), 0, "hardware.ranks is not set: 4 ranks, as many as the degrees");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s", path, table), 0, "on 4 ranks: dp_replicate 2 tp 2");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s --ranks=8", path, table), 0, "on 8 ranks: dp_replicate 2 dp_shard 2 tp 2");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s --ranks=6", path, table), 2, "hardware.ranks = 6 is no multiple of 4");
+	check_run(t, tt_arena_printf(t->arena, "build/titan doctor %s", path), 0, "hardware.ranks is not set: 4 ranks, as many as the degrees");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --mesh=tp=2", path), 0, "  equal   tp 2, sp ");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --ranks=2", path), 0, "  equal   dp_replicate 2 ");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --mesh=cp=2 --parallelism.tensor_parallel_degree=3", path), 0, "degree=3: has no effect: titan verify takes");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --full --mesh=tp=2", path), 2, "data.paths is empty"); /* the data as they are */
+	check_run(t, tt_arena_printf(t->arena, "build/titan train %s --data.source=synthetic", path), 2, "no multiple of 4, the product of");
+}
+
 /* Both acts, on a text of some lines and a model of some thousand parameters. */
 static void demo(tt_test *t)
 {
@@ -259,6 +278,7 @@ const tt_case tt_suite_cli[] = {
 	{ "warnings", warnings, TT_TIER_QUICK },
 	{ "trains", trains, TT_TIER_QUICK },
 	{ "layouts", layouts, TT_TIER_QUICK },
+	{ "looked_at", looked_at, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },

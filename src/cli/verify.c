@@ -264,6 +264,18 @@ static tt_status check_backend(const words *w, const tt_comm_launch *l)
 	return TT_OK;
 }
 
+/* Degrees on the command line were meant to matter. */
+static void say_degrees(const tt_config *cfg)
+{
+	static const char *const keys[] = { "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree", "parallelism.context_parallel_degree",
+					    "parallelism.tensor_parallel_degree" };
+	for (int i = 0; i < TT_COUNT(keys); i++) {
+		const char *at = tt_config_source(cfg, keys[i]);
+		if (at && !strncmp(at, "--", 2))
+			tt_log(TT_LOG_WARN, "%s: has no effect: titan verify takes every mesh, or those of --mesh and --meshes (--mesh=tp=2)", at);
+	}
+}
+
 static tt_status run(tt_arena *a, int argc, const char *const *argv)
 {
 	tt_comm_launch l;
@@ -275,7 +287,10 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	tt_config *cfg;
 	tt_run_options o;
 	TT_TRY(tt_cli_config(a, w.n, w.rest, NULL, &cfg));
-	TT_TRY(tt_run_options_from_config(a, cfg, &o));
+	if (l.rank == 0)
+		say_degrees(cfg);
+	tt_config own = tt_config_to_verify(cfg, v.full);
+	TT_TRY(tt_run_options_from_config(a, &own, &o));
 	bool all = !w.meshes || !strcmp(w.meshes, "all");
 	tt_run_mesh like = { .sp = cfg->parallelism.enable_sequence_parallel, .cp_method = o.mesh.cp_method, .cp_balance = o.mesh.cp_balance };
 	v.methods = all && !v.fast;
