@@ -420,11 +420,11 @@ static void other_build(tt_test *t, int m)
 	};
 	for (int i = 0; i < TT_COUNT(cases); i++) {
 		char *said;
-		const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "build-%d-%d", m, i)), *other = tt_arena_printf(t->arena, "%s/titan", folder);
-		int status = shell(t, tt_arena_printf(t->arena, "mkdir %s && cp %s %s/*.so %s && printf x >>%s", folder, beside(t, "titan"), beside(t, ""), folder, other), &said);
+		const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "build-%d-%d", m, i)), *longer = tt_arena_printf(t->arena, "%s/titan", folder);
+		int status = shell(t, tt_arena_printf(t->arena, "mkdir %s && cp %s %s/*.so %s && printf x >>%s", folder, beside(t, "titan"), beside(t, ""), folder, longer), &said);
 		TT_CHECK_MSG(t, status == 0, "%s", said);
 		const char *args = tt_arena_printf(t->arena, "%s --training.steps=1 --job.dump_folder=%s/run --debug.numerics=%s", RUN, folder, cases[i].numerics);
-		status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s : -n 1 %s %s", beside(t, "titan"), args, other, args), &said);
+		status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s : -n 1 %s %s", beside(t, "titan"), args, longer, args), &said);
 		bool right = cases[i].said ? status != 0 && count(said, cases[i].said) >= 3 : status == 0;
 		TT_CHECK_MSG(t, right, "%s, in %s: status %x\n%s", mpis[m].exec, cases[i].numerics, (unsigned)status, said);
 	}

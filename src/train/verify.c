@@ -405,6 +405,9 @@ static tt_status lead(proof *p, tt_trainer *t, tt_arena *a)
 		return TT_OK;
 	if (p->own)
 		TT_TRY(save(p, t, p->own, a));
+	/* Ranks that are threads may still be looking at what they have after the last step, and the load writes there: they answer this once they have. */
+	double sum;
+	TT_TRY(tt_trainer_square_sum(t, "model.norm.weight", false, &sum));
 	TT_TRY(load(p->saved, t, a));
 	for (int i = p->v->steps; i < upto; i++)
 		TT_TRY(tt_trainer_step(t, &r));
