@@ -245,6 +245,31 @@ static void looked_at(tt_test *t)
 	check_run(t, tt_arena_printf(t->arena, "build/titan train %s --data.source=synthetic", path), 2, "no multiple of 4, the product of");
 }
 
+/* Meshes of a command line, and what is said of those that are not proven. */
+static void meshes(tt_test *t)
+{
+	const char *verify = "build/titan verify configs/debug.toml --numerics=fast --model.num_hidden_layers=1", *line;
+	static const struct { const char *more; int code; const char *says; } CASES[] = {
+		{ "--ranks=1", 2, "--ranks=1: one rank is what meshes are compared with: 2 to 64" },
+		{ "--mesh=tp=2,tp=2", 2, "\"tp=2,tp=2\" says tp twice" },
+		{ "--mesh=tp=2,sp,sp", 2, "says sp twice" },
+		{ "--mesh=cp=2,ring,headtail,cost", 2, "has two balancers, headtail and cost: one of them" },
+		{ "--mesh=cp=2,ring,gather", 2, "has two methods of context parallel, ring and gather: one of them" },
+		{ "--mesh=dp_shard=x", 2, "--mesh: dp_shard=x: a number from 1 to 64 is needed" },
+		{ "'--meshes=dp_shard=2; dp_shard=2,cp=1;dp_shard=2'", 0, "\n1 mesh proven, in 2 runs: each token's" },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++)
+		check_run(t, tt_arena_printf(t->arena, "%s %s", verify, CASES[i].more), CASES[i].code, CASES[i].says);
+	line = tt_arena_printf(t->arena, "%s --mesh=tp=2 --parallelism.layouts='[{place=\"store\",value=\"*.o_proj.weight\",axis=\"tp\",type=\"S(0)\"}]'", verify);
+	tt_buf b = { 0 };
+	TT_CHECK_INT(t, shell(t, line, &b), 1);
+	static const char *const says[] = { "  REFUSED tp 2", "\nno mesh is proven; 0 differ; 1 is refused; 0 are not legal;", "titan: type: 1 mesh could not be compared, tp 2, sp: rank " };
+	for (int i = 0; i < TT_COUNT(says); i++)
+		TT_CHECK_MSG(t, strstr(b.s, says[i]), "no \"%s\" in: %s", says[i], b.s);
+	TT_CHECK_MSG(t, !strstr(b.s, "one rank's bits") && !strstr(b.s, "DIFFERS"), "%s", b.s);
+	tt_buf_fini(&b);
+}
+
 /* Both acts, on a text of some lines and a model of some thousand parameters. */
 static void demo(tt_test *t)
 {
@@ -279,6 +304,7 @@ const tt_case tt_suite_cli[] = {
 	{ "trains", trains, TT_TIER_QUICK },
 	{ "layouts", layouts, TT_TIER_QUICK },
 	{ "looked_at", looked_at, TT_TIER_QUICK },
+	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },

@@ -16,13 +16,46 @@ static int ranks_of(const int *size)
 	return n;
 }
 
+/* What became of a mesh: worse ones behind. */
+typedef enum verdict { PROVEN, ILLEGAL, REFUSED, FAILED, DIFFERS, VERDICTS } verdict;
+static verdict verdict_of(const tt_verify_mesh *m)
+{
+	return m->illegal ? ILLEGAL : !m->finding ? PROVEN : tt_verify_refused(m) ? REFUSED : m->error ? FAILED : DIFFERS;
+}
+
+static bool same_mesh(const tt_verify_mesh *x, const tt_verify_mesh *y)
+{
+	bool cp = x->size[TT_CP] > 1;
+	return !memcmp(x->size, y->size, sizeof x->size) && x->sp == y->sp && (!cp || (x->cp_method == y->cp_method && x->cp_balance == y->cp_balance));
+}
+
+/* Meshes by what became of them in all their runs. */
+typedef struct counts { int64_t of[VERDICTS], runs; } counts;
+static counts count(const tt_verify_result *r)
+{
+	counts c = { .runs = r->n };
+	for (int64_t i = 0; i < r->n; i++) {
+		bool first = true;
+		verdict worst = verdict_of(&r->meshes[i]);
+		for (int64_t k = 0; k < r->n; k++)
+			if (same_mesh(&r->meshes[i], &r->meshes[k])) {
+				first &= k >= i;
+				worst = TT_MAX(worst, verdict_of(&r->meshes[k]));
+			}
+		c.of[worst] += first;
+	}
+	return c;
+}
+
 static void seen(void *ctx, const tt_verify_mesh *m)
 {
+	static const char *const gathered[] = { "", ", all gathered again", ", gathered once" };
+	static const char *const words[] = { [PROVEN] = "equal", [REFUSED] = "REFUSED", [FAILED] = "FAILED", [DIFFERS] = "DIFFERS" };
 	if (m->illegal) /* told at the end, by reason */
 		return;
-	static const char *const gathered[] = { "", ", all gathered again", ", gathered once" };
-	printf("  %-7s %-44s microbatches of %lld row%s%s%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
-	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->in_turn ? ", no overlap" : "", m->seconds, m->finding ? "\n          " : "", m->finding ? m->finding : "");
+	printf("  %-7s %-44s microbatches of %lld row%s%s%s%s, %.2f s%s%s%s%s\n", words[verdict_of(m)], tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
+	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->in_turn ? ", no overlap" : "", m->seconds, m->finding ? "\n          " : "",
+	       m->error ? tt_status_name(m->error) : "", m->error ? ": " : "", m->finding ? m->finding : "");
 	fflush(stdout);
 }
 
@@ -59,7 +92,8 @@ static const char *balance_name(int i) { return tt_balance_name((tt_balance)i); 
 /* "dp_replicate=2,tp=2,sp", "cp=4,ring,cost"; `like`: what is not said. */
 static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, const tt_run_mesh *like, tt_verify_mesh *m)
 {
-	bool said = false, of_cp = false;
+	bool said = false, axis[TT_RUN_AXES] = { false };
+	const char *of_method = NULL, *of_balance = NULL;
 	*m = (tt_verify_mesh){ .size = { 1, 1, 1, 1 }, .cp_method = like->cp_method, .cp_balance = like->cp_balance };
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
@@ -67,12 +101,17 @@ static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, con
 		int ax = 0;
 		at += len + (at[len] == ',');
 		if (!strcmp(part, "sp")) {
+			if (said)
+				TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" says sp twice", flag, text);
 			m->sp = said = true;
 			continue;
 		}
 		int method = word_of(part, method_name, TT_CP_RING + 1), balance = word_of(part, balance_name, TT_BALANCE_NONE + 1);
 		if (method >= 0 || balance >= 0) {
-			of_cp = true;
+			const char **of = method >= 0 ? &of_method : &of_balance;
+			if (*of)
+				TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has two %s, %s and %s: one of them", flag, text, method >= 0 ? "methods of context parallel" : "balancers", *of, part);
+			*of = part;
 			m->cp_method = method >= 0 ? (tt_cp_method)method : m->cp_method;
 			m->cp_balance = balance >= 0 ? (tt_balance)balance : m->cp_balance;
 			continue;
@@ -81,7 +120,10 @@ static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, con
 			ax++;
 		if (ax == TT_RUN_AXES)
 			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (\"sp\" beside tp; gather, head_swap or ring and headtail, cost or none beside cp)", flag, part);
-		TT_TRY(number(flag, eq + 1, TT_VERIFY_RANKS, &m->size[ax]));
+		if (axis[ax])
+			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" says %s twice", flag, text, short_names[ax]);
+		axis[ax] = true;
+		TT_TRY(number(tt_arena_printf(a, "%s: %s", flag, short_names[ax]), eq + 1, TT_VERIFY_RANKS, &m->size[ax]));
 	}
 	int n = ranks_of(m->size);
 	if (n < 2)
@@ -90,7 +132,7 @@ static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, con
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has %d ranks, at most %d", flag, text, n, TT_VERIFY_RANKS);
 	if (said && m->size[TT_TP] == 1)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": sp is beside tensor parallel, and tp is 1", flag, text);
-	if (of_cp && m->size[TT_CP] == 1)
+	if ((of_method || of_balance) && m->size[TT_CP] == 1)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": a method or a balancer is beside context parallel, and cp is 1", flag, text);
 	m->sp = m->size[TT_TP] > 1 && (said || like->sp);
 	return TT_OK;
@@ -108,6 +150,11 @@ static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, c
 		if (!*one)
 			continue;
 		TT_TRY(parse_mesh(a, flag, one, like, &m));
+		bool again = false;
+		for (int64_t i = 0; i < v->nlist && !again; i++)
+			again = same_mesh(&list[i], &m);
+		if (again)
+			continue;
 		v->ranks = TT_MAX(v->ranks, ranks_of(m.size));
 		for (m.rows = 1; m.rows <= (v->full ? 1 : 2); m.rows++) {
 			m.recompute = m.in_turn = m.rows == 2;
@@ -144,6 +191,8 @@ static tt_status read_words(tt_arena *a, int argc, const char *const *argv, tt_v
 		if ((x = value_of(arg, "--ranks")) || (x = value_of(arg, "--hardware.ranks"))) {
 			w->ranks = true;
 			TT_TRY(number("--ranks", x, TT_VERIFY_RANKS, &v->ranks));
+			if (v->ranks < 2)
+				TT_FAIL(TT_ERR_USAGE, "%s: one rank is what meshes are compared with: 2 to %d", arg, TT_VERIFY_RANKS);
 		} else if ((x = value_of(arg, "--steps"))) {
 			TT_TRY(number("--steps", x, 1000, &v->steps));
 		} else if ((x = value_of(arg, "--mesh")) || (x = value_of(arg, "--meshes"))) {
@@ -212,20 +261,48 @@ typedef struct work {
 	bool all; /* every mesh */
 } work;
 
-static void print_result(const work *k, const tt_verify_result *r, double seconds)
+static void print_result(const work *k, const tt_verify_result *r, const counts *c, double seconds)
 {
 	const tt_verify_options *v = k->v;
+	long long n = (long long)c->of[PROVEN];
 	print_illegal(k->a, r);
 	if (k->all)
 		printf("  not run: meshes of more than %d ranks%s\n", v->ranks, v->ranks < TT_VERIFY_RANKS ? tt_arena_printf(k->a, " (--ranks=%d)", TT_VERIFY_RANKS) : "");
 	print_model(k->o, v, &r->model);
-	if (v->fast)
-		printf("%lld meshes proven: each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)", (long long)r->proven);
+	if (!n)
+		printf("no mesh is proven");
 	else
-		printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s", (long long)r->proven,
+		printf("%lld mesh%s proven%s: ", n, n == 1 ? "" : "es", r->proven > n ? tt_arena_printf(k->a, ", in %lld runs", (long long)r->proven) : "");
+	if (n && v->fast)
+		printf("each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)");
+	else if (n)
+		printf("after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s",
 		       (long long)r->numbers, (long long)r->states, v->full ? "" : ", and in step 1 every value");
-	printf("; %lld differ; %lld are not legal; %.1f s\n", (long long)r->failed, (long long)r->illegal, seconds);
+	printf("; %lld differ%s", (long long)c->of[DIFFERS], c->of[DIFFERS] == 1 ? "s" : "");
+	if (c->of[FAILED])
+		printf("; %lld failed", (long long)c->of[FAILED]);
+	if (c->of[REFUSED])
+		printf("; %lld %s refused", (long long)c->of[REFUSED], c->of[REFUSED] == 1 ? "is" : "are");
+	printf("; %lld %s not legal; %.1f s\n", (long long)c->of[ILLEGAL], c->of[ILLEGAL] == 1 ? "is" : "are", seconds);
 	fflush(stdout);
+}
+
+/* The exit's text: what differs comes before what was not compared. */
+static tt_status judge(const work *k, const tt_verify_result *r, const counts *c)
+{
+	long long differ = (long long)c->of[DIFFERS], open = (long long)(c->of[FAILED] + c->of[REFUSED]);
+	if (differ)
+		TT_FAIL(TT_ERR_NUMERIC, "%lld mesh%s not one rank%s", differ, differ == 1 ? " is" : "es are", open ? tt_arena_printf(k->a, ", and %lld more could not be compared", open) : "");
+	for (int64_t i = 0; i < r->n; i++) {
+		const tt_verify_mesh *m = &r->meshes[i];
+		if (m->error)
+			TT_FAIL(m->error, "%lld mesh%s could not be compared, %s%s: %s", open, open == 1 ? "" : "es", open == 1 ? "" : "the first is ", tt_verify_mesh_name(k->a, m), m->finding);
+	}
+	if (!k->all && c->of[ILLEGAL])
+		TT_FAIL(TT_ERR_USAGE, "%s: %s", k->w->flag, r->meshes[0].illegal ? r->meshes[0].illegal : "not all of the meshes are legal");
+	if (!c->of[PROVEN])
+		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", k->v->ranks);
+	return TT_OK;
 }
 
 /* `c`: NULL where ranks are threads that tt_verify makes; else this process's, of which the first prints. */
@@ -243,15 +320,10 @@ static tt_status prove(tt_comm *c, void *ctx)
 				 tt_arena_printf(k->a, "exact numerics: %d steps from the start, a save, and 2 steps from the save of the mesh before", v->steps),
 		       c ? "processes of an MPI job" : "threads");
 	TT_TRY(tt_verify(k->a, k->o, v, prints ? seen : NULL, k->a, &r));
+	counts n = count(&r);
 	if (prints)
-		print_result(k, &r, tt_now() - t0);
-	if (!k->all && r.illegal)
-		TT_FAIL(TT_ERR_USAGE, "%s: %s", k->w->flag, r.meshes[0].illegal ? r.meshes[0].illegal : "not all of the meshes are legal");
-	if (!r.proven && !r.failed)
-		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v->ranks);
-	if (r.failed)
-		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
-	return TT_OK;
+		print_result(k, &r, &n, tt_now() - t0);
+	return judge(k, &r, &n);
 }
 
 /* Do ranks come from where --backend says? */

@@ -449,6 +449,8 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		s = check_erased(p, t, &o);
 	if (!s)
 		s = rank ? tt_trainer_follow(t) : lead(p, t, me.a);
+	if (s && t && !p->v->comm) /* others may wait within a step, where they do not hear that the trainer ends */
+		tt_comm_abort(c, s);
 	tt_trainer_destroy(t);
 	return s;
 }
@@ -668,6 +670,7 @@ static tt_status verify_mesh(proof *p)
 	tt_status s = run_mesh(p, ranks);
 	if (s) {
 		m->finding = tt_arena_strdup(p->a, tt_error_text());
+		m->error = s;
 	} else {
 		bool value = look(p, ranks), state = p->step < p->all;
 		m->values = p->found[0].compared;
@@ -680,12 +683,14 @@ static tt_status verify_mesh(proof *p)
 	}
 	m->seconds = tt_now() - t0;
 	forget(p);
-	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY || (s && p->v->comm && s != TT_ERR_TYPE)) /* a world of processes ends with an error that is not all ranks' */
+	if (s == TT_ERR_STOP || (s && p->v->comm && s != TT_ERR_TYPE)) /* a world of processes ends with an error that is not all ranks' */
 		TT_TRY(s);
 	if (!m->finding && !p->v->fast) {
 		tt_fs_temp_remove(p->saved);
 		p->saved = own;
 		p->saved_by = tt_verify_mesh_name(p->a, m);
+	} else {
+		tt_fs_temp_remove(own); /* on a disk that is full others have room again */
 	}
 	return TT_OK;
 }
@@ -756,11 +761,13 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(given, rows);
 		p->mesh = &r.meshes[i];
 		tt_status s = verify_mesh(p);
-		if (s && s != TT_ERR_STOP && s != TT_ERR_MEMORY && p->mesh->finding && seen)
+		if (s && s != TT_ERR_STOP && p->mesh->finding && seen)
 			seen(ctx, p->mesh);
 		TT_TRY(s);
 		r.illegal += p->mesh->illegal != NULL;
 		r.failed += p->mesh->finding != NULL;
+		r.refused += tt_verify_refused(p->mesh);
+		r.broken += p->mesh->error && !tt_verify_refused(p->mesh);
 		r.proven += !p->mesh->illegal && !p->mesh->finding;
 		if (seen)
 			seen(ctx, p->mesh);
