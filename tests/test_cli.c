@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/version.h"
 #include "cli/pages.h"
@@ -270,6 +271,33 @@ static void meshes(tt_test *t)
 	tt_buf_fini(&b);
 }
 
+/* A proof that is asked to end says what is proven so far; however it ends, its folder goes. */
+static void stopped(tt_test *t)
+{
+	const char *temp = tt_test_path(t, "temp"), *out = tt_test_path(t, "out");
+	TT_CHECK_OK(t, tt_mkdirs(temp));
+	const char *verify = tt_arena_printf(t->arena, "TMPDIR=%s build/titan verify configs/debug.toml --model.num_hidden_layers=1", temp);
+	const char *frame = "%s %s > %s 2>&1 & p=$!; n=0; until %s || [ $n -gt 400 ]; do n=$((n+1)); sleep 0.02; done; ls %s; kill -TERM $p; %s wait $p; echo rc $?; "
+			    "n=0; while [ \"$(ls %s)\" ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.05; done; echo left $(ls %s); cat %s";
+	const char *once = tt_arena_printf(t->arena, frame, verify, "--steps=1 --ranks=6", out, tt_arena_printf(t->arena, "grep -q equal %s", out), temp, "", temp, temp, out);
+	const char *twice = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "sleep 0.1; kill -TERM $p;",
+					    temp, temp, out);
+	const char *killed = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "kill -KILL $p;", temp, temp,
+					     out);
+	static const char *const says[3][5] = { { "titan-verify-", "\nrc 3\nleft\n", "stopping after this mesh", " proven: after each step", "titan: stop: stopped by signal 15 after " },
+						{ "titan-verify-", "\nrc 143\nleft\n", "again to stop now" },
+						{ "titan-verify-", "\nrc 137\nleft\n" } };
+	const char *lines[] = { once, twice, killed };
+	for (int i = 0; i < TT_COUNT(lines); i++) {
+		tt_buf b = { 0 };
+		(void)unlink(out); /* what the one before said */
+		(void)shell(t, lines[i], &b);
+		for (int k = 0; k < 5 && says[i][k]; k++)
+			TT_CHECK_MSG(t, strstr(b.s, says[i][k]), "%d: no \"%s\" in: %s", i, says[i][k], b.s);
+		tt_buf_fini(&b);
+	}
+}
+
 /* Both acts, on a text of some lines and a model of some thousand parameters. */
 static void demo(tt_test *t)
 {
@@ -305,6 +333,7 @@ const tt_case tt_suite_cli[] = {
 	{ "layouts", layouts, TT_TIER_QUICK },
 	{ "looked_at", looked_at, TT_TIER_QUICK },
 	{ "meshes", meshes, TT_TIER_QUICK },
+	{ "stopped", stopped, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },

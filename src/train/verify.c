@@ -97,13 +97,14 @@ typedef struct proof {
 	const tt_verify_options *v;
 	tt_run_options o;   /* of all runs */
 	int all;            /* steps: v->steps, and MORE after a resume */
-	char *folder;       /* of checkpoints */
+	const char *folder; /* of checkpoints */
 	int64_t nstates;
 	const char **name;  /* [nstates] */
 	whole *want;        /* [all] */
 	const char *saved;  /* folder of the last whole save after v->steps steps */
 	const char *saved_by;
 	int saves;
+	int stop;           /* v->stop of all processes, once a mesh has been run */
 	/* the mesh at hand */
 	tt_verify_mesh *mesh;
 	const char *own;    /* folder that it saves to; NULL: it does not */
@@ -455,6 +456,8 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	return s;
 }
 
+static int asked(const proof *p) { return p->v->stop ? __atomic_load_n(p->v->stop, __ATOMIC_RELAXED) : 0; }
+
 /* ---- what was found ------------------------------------------------------------------------------------------------------------------------- */
 
 static void say_ranks(tt_buf *b, const bool *which, int ranks)
@@ -542,6 +545,7 @@ typedef struct told {
 	int64_t state, at, compared;
 	double ratio;
 	char layout[768], text[512];
+	int32_t stop;
 } told;
 
 /* A text of the root's, NULL perhaps, on every rank. */
@@ -601,10 +605,12 @@ static tt_status run_processes(proof *p, int ranks)
 			return s;
 	}
 	const tt_witness_rank *w = &p->found[me];
-	told mine = { (int32_t)p->step, (int32_t)s, p->state, w->at, w->compared, p->ratio, "", "" }, *of = TT_NEWN(p->a, told, n);
+	told mine = { (int32_t)p->step, (int32_t)s, p->state, w->at, w->compared, p->ratio, "", "", asked(p) }, *of = TT_NEWN(p->a, told, n);
 	snprintf(mine.layout, sizeof mine.layout, "%s", p->layout);
 	snprintf(mine.text, sizeof mine.text, "%s", p->text);
 	TT_TRY(tt_comm_all_gather(g, "findings", &mine, sizeof mine, of));
+	for (int i = 0; i < n && !p->stop; i++)
+		p->stop = of[i].stop;
 	if (of[0].failed) {
 		const char *text = tt_error_text();
 		TT_TRY(told_by(g, 0, me ? NULL : tt_arena_printf(p->a, "%s%s", strncmp(text, "rank ", 5) ? "rank 0: " : "", text), p->a, &text));
@@ -746,6 +752,8 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 	const tt_verify_options *v = p->v;
 	tt_verify_result r = { .model = p->o.model, .resumed = MORE };
 	TT_TRY(one_rank(p));
+	if (!v->comm)
+		p->stop = asked(p);
 	r.states = p->nstates;
 	r.numbers = (p->o.optim.sgd ? 2 : 3) * tt_llama_params(&p->o.model);
 	if (v->list) {
@@ -756,7 +764,10 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		list_meshes(p->a, v, &o->mesh, &r);
 	}
 	int64_t rows = p->o.data.tokens_per_step / p->o.data.context_length;
-	for (int64_t i = 0; i < r.n; i++) {
+	r.listed = r.n;
+	r.n = 0;
+	while (!p->stop && r.n < r.listed) {
+		int64_t i = r.n++;
 		int64_t given = TT_MAX(r.meshes[i].rows, (int64_t)1);
 		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(given, rows);
 		p->mesh = &r.meshes[i];
@@ -771,8 +782,11 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		r.proven += !p->mesh->illegal && !p->mesh->finding;
 		if (seen)
 			seen(ctx, p->mesh);
+		if (!v->comm)
+			p->stop = asked(p);
 	}
-	if (r.proven && !v->fast && (!v->comm || tt_comm_rank(v->comm) == 0)) { /* who has the save */
+	r.stopped = p->stop;
+	if (r.proven && !p->stop && !v->fast && (!v->comm || tt_comm_rank(v->comm) == 0)) { /* who has the save */
 		const char *differs;
 		TT_TRY(one_rank_resumed(p, &differs));
 		if (differs)
@@ -794,8 +808,12 @@ tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_option
 	p.o.mesh = (tt_run_mesh){ 0 };
 	p.o.record = (tt_hashes_options){ 0 };
 	p.want = TT_NEWN(a, whole, p.all);
-	TT_TRY(tt_fs_temp(a, "titan-verify", &p.folder));
+	char *own = NULL;
+	if (!v->folder)
+		TT_TRY(tt_fs_temp(a, "titan-verify", &own));
+	p.folder = own ? own : v->folder;
 	tt_status s = verify(&p, o, seen, ctx, out);
-	tt_fs_temp_remove(p.folder);
+	if (own)
+		tt_fs_temp_remove(own);
 	return s;
 }

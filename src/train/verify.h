@@ -17,6 +17,8 @@ typedef struct tt_verify_options {
 	bool methods; /* every method of context parallelism, each with one of the balancers; else that of the options alone */
 	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, method, balancer, rows and recompute of them; NULL: every legal one */
 	int64_t nlist;
+	const char *folder; /* of saves: it is there, and the caller removes it. NULL: one of its own */
+	const int *stop;    /* a signal's number once the proof is to end, after the mesh at hand; read atomically. Any process's is all processes'. NULL: never */
 	tt_comm *comm; /* this rank's of a world of processes, at least `ranks` of them: all call tt_verify, and all have the result. NULL: ranks as threads */
 	/* For tests of the test: changes a rank's options before its trainer is made. NULL: nothing. */
 	void (*fault)(void *ctx, tt_run_options *o);
@@ -43,6 +45,8 @@ typedef struct tt_verify_result {
 	tt_verify_mesh *meshes;
 	int64_t n, proven, failed, illegal; /* failed: with a finding, */
 	int64_t refused, broken;            /* of them with an error: in their plan, in their run */
+	int64_t listed;          /* meshes; n of them were looked at, fewer where it was stopped */
+	int stopped;             /* by this signal; 0: it was not */
 	int64_t states, numbers; /* compared after each step of each mesh */
 	int resumed;             /* steps after the resume */
 	tt_llama_config model;   /* as it was run */
