@@ -79,6 +79,8 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h10", 2, "h100");
 	check_run(t, "build/titan plan configs/debug.toml --ranks=3 --parallelism.tensor_parallel_degree=2", 2, "--ranks=2");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.001", 1, "the plan needs ");
+	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.002 --activation_checkpoint.mode=full --training.tokens_per_microbatch=128", 1,
+		"(hardware.table, --memory); it fits on 4 ranks, parallelism.data_parallel_shard_degree = 4 or -1 (");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --timeline=/nowhere/x.svg", 1, "/nowhere/x.svg");
 	check_run(t, "build/titan plot a --log=1", 2, "--log takes no value, got --log=1");
 	check_run(t, "build/titan plot a --zzzzzzz", 2, "titan plot has no flag --zzzzzzz (titan plot --help)");
