@@ -224,7 +224,7 @@ static void layouts(tt_test *t)
 	const char *more = "--layouts --ranks=2 --parallelism.tensor_parallel_degree=2 --parallelism.layouts='[{place=\"store\",value=\"*.o_proj.weight\",axis=\"tp\",type=\"%s\"}]'";
 	char *good = tt_arena_printf(t->arena, more, "S(1)"), *bad = tt_arena_printf(t->arena, more, "S(0)");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "1 of the config, 25 of the model's table; mesh: tp 2, sequence parallel");
-	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "   1  store \"*.o_proj.weight\" on tp as S(1) (--parallelism.layouts[0])");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, " own  store \"*.o_proj.weight\" on tp as S(1) (--parallelism.layouts[0])");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "titan: type: model.layers.0.self_attn.o_proj: linear: input 1, ");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "\n  without --parallelism.layouts[0], every type is right, forward and backward\n");
 }
