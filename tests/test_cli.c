@@ -90,6 +90,24 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan --threads=3 train", 2, "the command comes first");
 	check_run(t, "build/titan --version", 0, TT_VERSION);
 	check_run(t, "build/titan --version", 0, tt_arena_printf(t->arena, "compiled by " TT_COMPILER "\nkernel sets %s;", tt_kernel_sets()));
+	/* A hint is one that helps, or there is none. */
+	check_run(t, "build/titan plan configs/debug.toml --", 2, "usage: --: a flag's name is missing (titan plan --help lists them)");
+	check_run(t, "build/titan train -j4", 2, "usage: -j4: flags begin with two dashes (titan train --help)");
+	check_run(t, "build/titan train -", 2, "usage: -: flags begin with two dashes (titan train --help)");
+	check_run(t, "build/titan help nope", 2, "got \"nope\" (titan --help lists the commands)");
+	check_run(t, "build/titan help trian", 2, "did you mean train?");
+	check_run(t, "build/titan ckpt foo a", 2, "titan ckpt has no verb foo: there are inspect, verify and export");
+	check_run(t, "build/titan ckpt inspekt a", 2, "no verb inspekt: did you mean inspect?");
+	check_run(t, "build/titan config --training.tokens_per_step=2147483647", 2, "no multiple of training.context_length = 2048 (2147481600 would be)");
+	check_run(t, "build/titan config --training.tokens_per_step=2147481601", 2, "no multiple of training.context_length = 2048 (2147481600 would be)");
+	check_run(t, "build/titan config --training.tokens_per_step=5000", 2, "(4096 or 6144 would be)");
+	check_run(t, "build/titan config --training.steps=99999999999999999999", 2, "training.steps = 99999999999999999999 is out of range: ");
+	check_run(t, "build/titan config --training.steps=many", 2, "training.steps wants an integer, got a string \"many\"");
+	check_run(t, "TITAN_MPI=foo OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 build/titan train configs/debug.toml", 2, "TITAN_MPI=foo: there are plug-ins for openmpi and mpich");
+	static const char LINES[] = "{\"step\":1,\"type\":\"step\",\"loss\":6.5,\"seconds\":1,\"extra\":{\"comm/tp/calls\":3}}\n";
+	TT_CHECK_OK(t, tt_file_write(tt_test_path(t, "metrics.jsonl"), LINES, strlen(LINES)));
+	check_run(t, tt_arena_printf(t->arena, "build/titan plot %s --metric=x", tt_test_path(t, "metrics.jsonl")), 2, "--metric: no run has x; there are loss, seconds, comm/tp/calls");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plot %s --metric=los", tt_test_path(t, "metrics.jsonl")), 2, "no run has los: did you mean loss?; there are loss, ");
 	/* An error says the flag as it was given, also where the file has the other half. */
 	check_train(t, "--training.tokens_per_step=1000", 2, "usage: --training.tokens_per_step=1000: training.tokens_per_step = 1000 is no multiple");
 	check_train(t, "--model.flavor=8b", 2, "usage: --model.flavor=8b: unknown model.flavor");
