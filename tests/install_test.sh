@@ -29,6 +29,7 @@ version=$(sed -n 's/.*define TITAN_VERSION "\([0-9.]*\)".*/\1/p' include/titan.h
 	echo "lib/libtitan.so.${version%%.*} -> libtitan.so.$version"
 	echo "lib/libtitan.so.$version"
 	echo lib/pkgconfig/titan.pc
+	for mpi in openmpi mpich; do ! type -P "mpicc.$mpi" >/dev/null || echo "lib/titan/titan-mpi-$mpi.so"; done
 	echo share/bash-completion/completions/titan
 	echo share/fish/vendor_completions.d/titan.fish
 	echo share/zsh/site-functions/_titan
@@ -63,6 +64,15 @@ objdump -t "$at/lib/libtitan.so" | grep -c TEXTREL >/dev/null && fail "libtitan.
 ! grep '#include "' "$at/include/titan.h" || fail "titan.h includes a header of ours"
 ${CC:-gcc} -std=c99 -pedantic -Wall -Wextra -Wstrict-prototypes -Werror -fsyntax-only -x c "$at/include/titan.h" || fail "titan.h in C99"
 if have g++; then g++ -std=c++98 -pedantic -Wno-long-long -Wall -Wextra -Werror -fsyntax-only -x c++ "$at/include/titan.h" || fail "titan.h in C++"; fi
+
+# ---- ranks as processes: the plug-ins are found
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+for mpi in openmpi mpich; do
+	[ -e "$at/lib/titan/titan-mpi-$mpi.so" ] && have "mpiexec.$mpi" || continue
+	flags=() && [ $mpi = mpich ] || flags=(--oversubscribe)
+	"mpiexec.$mpi" "${flags[@]}" -n 2 "$titan" train configs/debug.toml --training.steps=1 --checkpoint.enable=false --job.dump_folder="$tmp/run.$mpi" \
+		>"$tmp/mpi.log" 2>&1 || { cat "$tmp/mpi.log"; fail "two ranks under $mpi"; }
+done
 
 # ---- the example, against what is installed
 runs() { # program, environment

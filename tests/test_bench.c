@@ -152,6 +152,31 @@ static void startup(tt_test *t)
 	json_decref(j);
 }
 
+/* A delay is slept, so a step has at least that of each of its exchanges, one after the other. */
+static void overlap(tt_test *t)
+{
+	static const struct { const char *arguments; int rows; } runs[] = {
+		{ "overlap --preset=debug --ranks=2 --steps=1 --delay=1000 --json", 6 }, { "overlap configs/debug.toml --ranks=4 --mesh=hsdp --steps=1 --delay=2000 --json", 1 },
+	};
+	for (int i = 0; i < TT_COUNT(runs); i++) {
+		json_t *j = parse(t, bench(t, runs[i].arguments, 0)), *r;
+		size_t k;
+		TT_CHECK_INT(t, json_array_size(json_object_get(j, "rows")), runs[i].rows);
+		json_array_foreach(json_object_get(j, "rows"), k, r) {
+#define REAL(key) json_number_value(json_object_get(r, key))
+			double delay = REAL("delay_s"), calls = REAL("calls"), without = REAL("calls_without");
+			TT_CHECK_MSG(t, delay == (i ? 2e-3 : 1e-3) && calls > 0 && calls < without && REAL("hideable") > 0 && REAL("hideable") < calls && REAL("step_delayed_s") >= calls * delay &&
+					     REAL("step_delayed_without_s") >= without * delay && REAL("step_s") > 0 && REAL("step_without_s") > 0,
+				     "%s", json_dumps(r, 0));
+#undef REAL
+		}
+		json_decref(j);
+	}
+	TT_CHECK(t, strstr(bench(t, "overlap --preset=debug --mesh=fdsp --steps=1", 2), "there are FSDP, HSDP"));
+	TT_CHECK(t, strstr(bench(t, "overlap --preset=debug --ranks=1", 2), "two ranks at least"));
+	TT_CHECK(t, strstr(bench(t, "overlap --preset=debug --mesh=fsdp --steps=1", 0), "| FSDP | "));
+}
+
 static void messages(tt_test *t)
 {
 	static const struct { const char *arguments, *part; } cases[] = {
@@ -270,6 +295,7 @@ const tt_case tt_suite_bench[] = {
 	{ "load", load, TT_TIER_QUICK },
 	{ "train", train, TT_TIER_QUICK },
 	{ "startup", startup, TT_TIER_QUICK },
+	{ "overlap", overlap, TT_TIER_QUICK },
 	{ "messages", messages, TT_TIER_QUICK },
 	{ "kernels", kernels, TT_TIER_QUICK },
 	{ "report", report, TT_TIER_QUICK },

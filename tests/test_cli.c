@@ -271,11 +271,6 @@ static void meshes(tt_test *t)
 {
 	const char *verify = "build/titan verify configs/debug.toml --numerics=fast --model.num_hidden_layers=1", *line;
 	static const struct { const char *more; int code; const char *says; } CASES[] = {
-		{ "--ranks=1", 2, "--ranks=1: one rank is what meshes are compared with: 2 to 64" },
-		{ "--mesh=tp=2,tp=2", 2, "\"tp=2,tp=2\" says tp twice" },
-		{ "--mesh=tp=2,sp,sp", 2, "says sp twice" },
-		{ "--mesh=cp=2,ring,headtail,cost", 2, "has two balancers, headtail and cost: one of them" },
-		{ "--mesh=cp=2,ring,gather", 2, "has two methods of context parallel, ring and gather: one of them" },
 		{ "--mesh=dp_shard=x", 2, "--mesh: dp_shard=x: a number from 1 to 64 is needed" },
 		{ "'--meshes=dp_shard=2; dp_shard=2,cp=1;dp_shard=2'", 0, "\n1 mesh proven, in 2 runs: each token's" },
 	};
@@ -343,6 +338,29 @@ static void demo(tt_test *t)
 	tt_buf_fini(&b);
 }
 
+/* Which meshes `titan verify` is asked for; the config's own mesh is none of its business. */
+static void verify(tt_test *t)
+{
+	static const struct { const char *flags; int code; const char *part; } CASES[] = {
+		{ "--meshes=\";\"", 2, "--meshes=;: no mesh; \"all\", or as \"dp_shard=2,tp=2,sp; cp=4\"" },
+		{ "--meshes=tp=2,tp=4", 2, "--meshes: \"tp=2,tp=4\": \"tp=4\" is one too many, that was said before" },
+		{ "--meshes=tp=2,sp,nosp", 2, "\"nosp\" is one too many" },
+		{ "--mesh=cp=2,ring,cost,gather", 2, "--mesh: \"cp=2,ring,cost,gather\": \"gather\" is one too many" },
+		{ "--meshes=tp=0", 2, "--meshes: tp=0: a number from 1 to 64 is needed" },
+		{ "--meshes=\"dp_shard=2; dp_shard=8,cp=9\"", 2, "\"dp_shard=8,cp=9\" has 72 ranks, at most 64" },
+		{ "--meshes=dp=2", 2, "\"dp=2\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp" },
+		{ "--meshes=cp=2,sp", 2, "sp is beside tensor parallel, and tp is 1" },
+		{ "--meshes=tp=2,ring", 2, "a method or a balancer is beside context parallel, and cp is 1" },
+		{ "--mesh=ring", 2, "\"ring\" has one rank, there is nothing to compare it with" },
+		{ "--mesh=tp=2 --ranks=4", 2, "--mesh names meshes and --ranks bounds them: one of the two" },
+		{ "--ranks=1", 2, "--ranks=1: a number from 2 to 64 is needed" },
+		{ "--steps=1 --meshes=\"tp=2; tp=3\"", 2, "usage: --meshes: tp 3, sp: parallelism.tensor_parallel_degree = 3 does not deal 2 kv heads" },
+		{ "--meshes=all --ranks=2 --steps=1 --parallelism.tensor_parallel_degree=8 --parallelism.data_parallel_shard_degree=2", 0, "7 meshes proven" },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++)
+		check_run(t, tt_arena_printf(t->arena, "build/titan verify configs/debug.toml %s", CASES[i].flags), CASES[i].code, CASES[i].part);
+}
+
 const tt_case tt_suite_cli[] = {
 	{ "messages", messages, TT_TIER_QUICK },
 	{ "flags", flags, TT_TIER_QUICK },
@@ -354,6 +372,7 @@ const tt_case tt_suite_cli[] = {
 	{ "looked_at", looked_at, TT_TIER_QUICK },
 	{ "meshes", meshes, TT_TIER_QUICK },
 	{ "stopped", stopped, TT_TIER_QUICK },
+	{ "verify", verify, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },

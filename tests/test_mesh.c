@@ -5,8 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 static tt_run_options options(tt_test *t, int64_t heads, int64_t kv, bool tied, tt_dtype compute)
 {
@@ -249,6 +247,30 @@ static void nonfinite(tt_test *t)
 	}
 }
 
+/* Ranks of a process share its memory: each fits alone, all together do not. And what no rank could hold is refused before any graph is built. */
+static void memory(tt_test *t)
+{
+	steps x = { .t = t, .o = options(t, 4, 2, false, TT_F32), .mesh = { .size = { 2, 1, 1, 1 } } };
+	tt_run_options o = x.o;
+	tt_comm_options c = { .init_timeout_s = 60 };
+	tt_trainer *tr;
+	int64_t need = 0;
+	memcpy(o.mesh.size, x.mesh.size, sizeof o.mesh.size);
+	o.mesh.comm = tt_comm_fake_create(0, 2);
+	if (!TT_CHECK_OK(t, tt_trainer_plan(&o, &tr)))
+		return;
+	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
+		need += tt_exec_planned(tt_trainer_exec(tr), r);
+	tt_trainer_destroy(tr);
+	tt_comm_fake_destroy(o.mesh.comm);
+	x.o.exec.limit = 2 * need - 1;
+	TT_CHECK_FAILS(t, tt_comm_threads(2, &c, one_step, &x), TT_ERR_MEMORY, "the plans of the 2 ranks of this process need ");
+	x.o.exec.limit = 2 * need;
+	TT_CHECK_OK(t, tt_comm_threads(2, &c, one_step, &x));
+	x.o.exec.limit = 32 * tt_llama_params(&x.o.model) - 1; /* two copies */
+	TT_CHECK_FAILS(t, tt_comm_threads(2, &c, one_step, &x), TT_ERR_MEMORY, " on the 2 ranks of this process before any activation, there are ");
+}
+
 /* Hashes of a mesh's states are those of one rank: its shards' add. */
 static void hashes(tt_test *t)
 {
@@ -292,6 +314,45 @@ static void other_data(void *ctx, tt_run_options *o)
 	(void)ctx;
 	if (tt_comm_rank(o->mesh.comm) == 1)
 		o->optim.lr *= 1.0000001;
+}
+
+/* A rank that is long at comparing: meanwhile nobody changes what it compares, as rank 0 would that saves and then loads. */
+typedef struct slow {
+	tt_status (*then)(void *ctx, tt_trainer *t, const tt_step_report *r);
+	void *ctx;
+	int changed;
+} slow;
+
+static tt_status long_after(void *ctx, tt_trainer *t, const tt_step_report *r)
+{
+	slow *x = ctx;
+	float was, is;
+	TT_TRY(tt_exec_read(tt_trainer_exec(t), "model.norm.weight", 0, &was, 1));
+	for (double t0 = tt_now(); r->step == 1 && tt_now() < t0 + 0.4;) {
+		TT_TRY(tt_exec_read(tt_trainer_exec(t), "model.norm.weight", 0, &is, 1));
+		x->changed += memcmp(&was, &is, sizeof is) != 0;
+	}
+	return x->then(x->ctx, t, r);
+}
+
+static void one_is_slow(void *ctx, tt_run_options *o)
+{
+	slow *x = ctx;
+	if (tt_comm_rank(o->mesh.comm) != 1)
+		return;
+	x->then = o->after_step;
+	x->ctx = o->after_step_ctx;
+	o->after_step = long_after;
+	o->after_step_ctx = x;
+}
+
+static void slow_rank(tt_test *t)
+{
+	static const tt_verify_mesh TWO = { .size = { 1, 2, 1, 1 }, .rows = 2 };
+	slow x = { .changed = 0 };
+	tt_run_options o = options(t, 4, 2, false, TT_F32);
+	proven(t, &o, &(tt_verify_options){ .ranks = 2, .steps = 1, .list = &TWO, .nlist = 1, .fault = one_is_slow, .fault_ctx = &x }, 1);
+	TT_CHECK_INT(t, x.changed, 0);
 }
 
 static void faults(tt_test *t)
@@ -340,70 +401,25 @@ static void errors(tt_test *t)
 	TT_CHECK(t, !r.meshes[2].error && !r.meshes[2].finding);
 }
 
-/* While a rank compares, the load of the save before does not write into what it looks at: what it puts there itself stays. */
-typedef struct long_look { tt_status (*then)(void *ctx, struct tt_trainer *t, const struct tt_step_report *r); void *ctx; bool changed; } long_look;
-
-static tt_status look_long(void *ctx, struct tt_trainer *t, const struct tt_step_report *r)
-{
-	static const char NAME[] = "model.embed_tokens.weight";
-	float was, mark = 99, now;
-	long_look *l = ctx;
-	if (r->step == 1) {
-		struct timespec nap = { 0, 300000000 };
-		TT_TRY(tt_exec_read(tt_trainer_exec(t), NAME, 0, &was, 1));
-		TT_TRY(tt_exec_write(tt_trainer_exec(t), NAME, 0, &mark, 1));
-		nanosleep(&nap, NULL);
-		TT_TRY(tt_exec_read(tt_trainer_exec(t), NAME, 0, &now, 1));
-		l->changed = now != mark;
-		TT_TRY(tt_exec_write(tt_trainer_exec(t), NAME, 0, &was, 1));
-	}
-	return l->then(l->ctx, t, r);
-}
-
-static void make_long(void *ctx, tt_run_options *o)
-{
-	if (tt_comm_rank(o->mesh.comm) != 1)
-		return;
-	long_look *l = ctx;
-	l->then = o->after_step;
-	l->ctx = o->after_step_ctx;
-	o->after_step = look_long;
-	o->after_step_ctx = ctx;
-}
-
-static void looks_long(tt_test *t)
-{
-	tt_run_options o = options(t, 4, 2, false, TT_F32);
-	long_look l = { 0 };
-	tt_verify_mesh m = { .size = { 2, 1, 1, 1 }, .rows = 1 };
-	tt_verify_options v = { .ranks = 2, .steps = 1, .list = &m, .nlist = 1, .fault = make_long, .fault_ctx = &l };
-	const char *was = getenv("TMPDIR");
-	if (!access("/dev/shm", W_OK)) /* where a save takes no time, so the load comes soon */
-		setenv("TMPDIR", "/dev/shm", 1);
-	proven(t, &o, &v, 1);
-	TT_CHECK(t, !l.changed);
-	if (was)
-		setenv("TMPDIR", was, 1);
-	else
-		unsetenv("TMPDIR");
-}
-
 /* The small model stands for the config's: the same meshes of it are legal, and degrees divide its dims as they do the config's. */
 static void small_models(tt_test *t)
 {
 	static const struct { int64_t heads, kv, hidden, ffn, vocab; } M[] = {
 		{ 32, 8, 4096, 14336, 128256 }, { 64, 8, 8192, 28672, 128256 }, { 32, 32, 4096, 11008, 32000 }, { 14, 2, 896, 4864, 151936 }, { 9, 3, 576, 1536, 49152 }, { 40, 10, 5120, 17920, 100352 },
-		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 },
+		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 }, { 40, 8, 5120, 13824, 152064 },
 	};
-	for (int i = 0; i < TT_COUNT(M); i++) {
+	for (int k = 0; k < 2 * TT_COUNT(M); k++) {
+		int i = k / 2, ranks = k % 2 ? 8 : 4;
 		tt_llama_config big = { .vocab_size = M[i].vocab, .hidden_size = M[i].hidden, .num_hidden_layers = 16, .num_attention_heads = M[i].heads,
 					.num_key_value_heads = M[i].kv, .head_dim = 64, .intermediate_size = M[i].ffn };
-		tt_llama_config m = tt_verify_small(big, 8, false);
+		tt_llama_config m = tt_verify_small(big, ranks, false);
 		const int64_t of[] = { M[i].heads, M[i].kv, M[i].hidden, M[i].ffn, M[i].vocab };
 		const int64_t is[] = { m.num_attention_heads, m.num_key_value_heads, m.hidden_size, m.intermediate_size, m.vocab_size };
-		for (int d = 2; d <= 8; d++) {
-			for (int k = 0; k < TT_COUNT(of); k++)
-				TT_CHECK_MSG(t, (of[k] % d == 0) == (is[k] % d == 0), "model %d, degree %d: %lld became %lld", i, d, (long long)of[k], (long long)is[k]);
+		TT_CHECK_MSG(t, (of[0] > of[1]) == (is[0] > is[1]), "model %d, %d ranks: %lld heads over %lld became %lld over %lld", i, ranks, (long long)of[0], (long long)of[1],
+			     (long long)is[0], (long long)is[1]);
+		for (int d = 2; d <= ranks; d++) {
+			for (int n = 0; n < TT_COUNT(of); n++)
+				TT_CHECK_MSG(t, (of[n] % d == 0) == (is[n] % d == 0), "model %d, degree %d: %lld became %lld", i, d, (long long)of[n], (long long)is[n]);
 			int size[] = { 1, 1, 1, d };
 			TT_CHECK_MSG(t, !tt_mesh_illegal(t->arena, &big, 4096, size) == !tt_mesh_illegal(t->arena, &m, 4096, size), "model %d, tp %d", i, d);
 			TT_CHECK_MSG(t, (of[1] < d) == (is[1] < d), "model %d: %lld kv heads became %lld", i, (long long)of[1], (long long)is[1]);
@@ -414,6 +430,12 @@ static void small_models(tt_test *t)
 
 static void illegal(tt_test *t)
 {
+	/* Of a model made small, the reason is the config's. */
+	static const tt_verify_mesh TP = { .size = { 1, 1, 1, 2 }, .rows = 1 };
+	tt_run_options o = options(t, 13, 1, false, TT_F32);
+	tt_verify_result r;
+	if (TT_CHECK_OK(t, tt_verify(t->arena, &o, &(tt_verify_options){ .ranks = 4, .steps = 1, .list = &TP, .nlist = 1 }, NULL, NULL, &r)))
+		TT_CHECK_MSG(t, r.illegal == 1 && strstr(r.meshes[0].illegal, "= 2 does not deal 13 heads with 1 kv heads"), "%s", r.illegal ? r.meshes[0].illegal : "legal");
 	tt_llama_config m = tiny_model(VOCAB);
 	TT_CHECK(t, !tt_mesh_illegal(t->arena, &m, 32, (int[]){ 1, 1, 16, 4 }));
 	const char *why = tt_mesh_illegal(t->arena, &m, 32, (int[]){ 1, 1, 1, 3 });
@@ -430,10 +452,11 @@ const tt_case tt_suite_mesh[] = {
 	{ "full", full, TT_TIER_QUICK },
 	{ "norm_of_ones", norm_of_ones, TT_TIER_QUICK },
 	{ "nonfinite", nonfinite, TT_TIER_QUICK },
+	{ "memory", memory, TT_TIER_QUICK },
 	{ "hashes", hashes, TT_TIER_QUICK },
+	{ "slow_rank", slow_rank, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
 	{ "errors", errors, TT_TIER_QUICK },
-	{ "looks_long", looks_long, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "small_models", small_models, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_PROOF },

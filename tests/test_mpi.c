@@ -225,6 +225,15 @@ static const char LARGER[] = "--model.hidden_size=256 --model.head_dim=64 --mode
 
 static int count(const char *said, const char *what);
 
+/* No process of a run in `folder`, also none that was stopped: what a launcher has killed may take a moment to go. */
+static void nobody_left(tt_test *t, const char *folder)
+{
+	char *left;
+	const char *pattern = tt_arena_printf(t->arena, "[%c]%s", folder[1], folder + 2); /* which does not find itself */
+	TT_CHECK_MSG(t, shell(t, tt_arena_printf(t->arena, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do pgrep -f '%s' >/dev/null || exit 0; sleep 0.25; done; "
+				"pgrep -af '%s'; exit 1", pattern, pattern), &left) == 0, "still there: %s", left);
+}
+
 /* The newest whole checkpoint is of `step`, every byte of it, and nothing unfinished is left. */
 static void newest(tt_test *t, const char *folder, int step, bool clean)
 {
@@ -303,6 +312,7 @@ static void killed(tt_test *t)
 			const char *args = tt_arena_printf(t->arena, "%s %s %s --training.steps=3 --job.dump_folder=%s", beside(t, "titan"), SAVE, LARGER, folder);
 			status = launch(t, m, 4, tt_arena_printf(t->arena, "TITAN_FAULT='kill:%d:%s:%d'", kills[i].rank, kills[i].at, kills[i].count), args, &said);
 			TT_CHECK_MSG(t, status != 0, "%s, %s: it went well: %s", mpis[m].exec, kills[i].at, said);
+			nobody_left(t, folder); /* what a process that lives is writing stays */
 			bool two = tt_fs_exists(&tt_fs_posix, tt_arena_printf(t->arena, "%s/checkpoint/step-00000002", folder));
 			newest(t, folder, kills[i].left ? kills[i].left : two ? 2 : 1, false);
 			status = launch(t, m, 4, "", args, &said);
@@ -377,7 +387,7 @@ static int count(const char *said, const char *what)
 
 static void one_trouble(tt_test *t, int m, const trouble *x)
 {
-	char *said, *left;
+	char *said;
 	const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "%s-%d", mpis[m].mpi, (int)(x - troubles)));
 	int status = launch(t, m, 4, tt_arena_printf(t->arena, "TITAN_FAULT='%s'", x->fault),
 		tt_arena_printf(t->arena, "%s %s --debug.numerics=fast --training.steps=3 --job.dump_folder=%s --parallelism.data_parallel_shard_degree=2 "
@@ -386,10 +396,7 @@ static void one_trouble(tt_test *t, int m, const trouble *x)
 	TT_CHECK_MSG(t, count(said, x->said) >= x->lives, "%s, %s: \"%s\" is said %d times, %d ranks know it\n%s", mpis[m].exec, x->fault, x->said,
 		     count(said, x->said), x->lives, said);
 	TT_CHECK_MSG(t, !strstr(said, "Segmentation") && !strstr(said, "panic"), "%s, %s: %s", mpis[m].exec, x->fault, said);
-	const char *pattern = tt_arena_printf(t->arena, "[%c]%s", folder[1], folder + 2); /* which does not find itself */
-	/* Nobody is left, also none that was stopped: what a launcher has killed may take a moment to go. */
-	TT_CHECK_MSG(t, shell(t, tt_arena_printf(t->arena, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do pgrep -f '%s' >/dev/null || exit 0; sleep 0.25; done; "
-				"pgrep -af '%s'; exit 1", pattern, pattern), &left) == 0, "%s, %s: still there: %s", mpis[m].exec, x->fault, left);
+	nobody_left(t, folder);
 }
 
 /* The two that are told quickest; the rest is of the ci tier. */
@@ -420,11 +427,11 @@ static void other_build(tt_test *t, int m)
 	};
 	for (int i = 0; i < TT_COUNT(cases); i++) {
 		char *said;
-		const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "build-%d-%d", m, i)), *longer = tt_arena_printf(t->arena, "%s/titan", folder);
-		int status = shell(t, tt_arena_printf(t->arena, "mkdir %s && cp %s %s/*.so %s && printf x >>%s", folder, beside(t, "titan"), beside(t, ""), folder, longer), &said);
+		const char *folder = tt_test_path(t, tt_arena_printf(t->arena, "build-%d-%d", m, i)), *copy = tt_arena_printf(t->arena, "%s/titan", folder);
+		int status = shell(t, tt_arena_printf(t->arena, "mkdir %s && cp %s %s/*.so %s && printf x >>%s", folder, beside(t, "titan"), beside(t, ""), folder, copy), &said);
 		TT_CHECK_MSG(t, status == 0, "%s", said);
 		const char *args = tt_arena_printf(t->arena, "%s --training.steps=1 --job.dump_folder=%s/run --debug.numerics=%s", RUN, folder, cases[i].numerics);
-		status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s : -n 1 %s %s", beside(t, "titan"), args, longer, args), &said);
+		status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s : -n 1 %s %s", beside(t, "titan"), args, copy, args), &said);
 		bool right = cases[i].said ? status != 0 && count(said, cases[i].said) >= 3 : status == 0;
 		TT_CHECK_MSG(t, right, "%s, in %s: status %x\n%s", mpis[m].exec, cases[i].numerics, (unsigned)status, said);
 	}

@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 : "${VERSION:?run make install}" "${SO_MAJOR:?}" "${prefix:?}" "${bindir:?}" "${libdir:?}" "${includedir:?}" "${pkgconfigdir:?}"
 : "${mandir:?}" "${docdir:?}" "${bashdir:?}" "${zshdir:?}" "${fishdir:?}" "${LIBS:?}"
 dest=${DESTDIR-}
+plugindir=$prefix/lib/titan # where the program looks: ../lib/titan beside its own folder (src/comm/launch.c)
 
 # titan.pc. The libraries that libtitan stands on are needed by a static link only.
 pc() {
@@ -40,8 +41,11 @@ put() {
 }
 
 do_install() {
-	local build=$1 page shell
+	local build=$1 page shell plugin
 	put 755 "$build/titan" "$bindir/titan"
+	for plugin in "$build"/titan-mpi-*.so; do
+		[ ! -e "$plugin" ] || put 644 "$plugin" "$plugindir/${plugin##*/}"
+	done
 	put 644 include/titan.h "$includedir/titan.h"
 	put 644 "$build/libtitan.a" "$libdir/libtitan.a"
 	put 755 "$build/libtitan.so.$SO_MAJOR" "$libdir/libtitan.so.$VERSION"
@@ -73,12 +77,13 @@ completion() {
 
 # Names of its own only, and folders of its own only where they are empty.
 do_uninstall() {
-	rm -f "$dest$bindir/titan" "$dest$includedir/titan.h" "$dest$libdir/libtitan.a" "$dest$libdir/libtitan.so.$VERSION" \
+	rm -f "$dest$bindir/titan" "$dest$plugindir"/titan-mpi-*.so \
+		"$dest$includedir/titan.h" "$dest$libdir/libtitan.a" "$dest$libdir/libtitan.so.$VERSION" \
 		"$dest$libdir/libtitan.so.$SO_MAJOR" "$dest$libdir/libtitan.so" "$dest$pkgconfigdir/titan.pc" \
 		"$dest$mandir"/man1/titan.1 "$dest$mandir"/man1/titan-*.1 "$dest$mandir"/man5/titan.toml.5 \
 		"$dest$(completion bash)" "$dest$(completion zsh)" "$dest$(completion fish)" \
 		"$dest$docdir"/*.md "$dest$docdir"/LICENSE "$dest$docdir"/examples/*.toml "$dest$docdir"/examples/*.c
-	rmdir "$dest$docdir/examples" "$dest$docdir" 2>/dev/null || true
+	rmdir "$dest$plugindir" "$dest$docdir/examples" "$dest$docdir" 2>/dev/null || true
 }
 
 case "${1-}" in

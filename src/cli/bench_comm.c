@@ -1,20 +1,25 @@
-/* bench_comm.c: `titan bench comm`: an all-gather and a reduce-scatter of 64 MiB, beside the least that they could cost: a copy, and a loop of sums,
- * by each rank at the same time, in the same memory. Under mpiexec also beside what the MPI itself takes for the same volume.
+/* bench_comm.c: `titan bench comm`: all-gathers, all-to-alls and reduce-scatters of 1, 16 and 64 MiB, beside the least that they could cost: a copy, and a
+ * loop of sums, by each rank at the same time, in the same memory. Under mpiexec also beside what the MPI itself takes to make the same of the same.
  *
- * Contestants run in turn, the best round of each counts; a round is from the moment all ranks are there until rank 0 has its result. */
+ * Contestants run in turn, the best round of each counts; a round is from the moment a rank knows that all are there until it has its result, and as long
+ * as that of the slowest rank. What an exchange makes must be what MPI makes. */
 #include <stdlib.h>
 
 #include "base/machine.h"
 #include "cli/bench.h"
 #include "comm/comm.h"
 
-enum { WHOLE = 64 << 20, ROUNDS = 15, CONTESTANTS = 6 };
-
-typedef enum what { COPY, GATHER, RAW_GATHER, SUM, SCATTER, RAW_SCATTER } what;
-static const struct { const char *name, *of; } contestants[] = {
-	[COPY] = { "copy", "gather" }, [GATHER] = { "all_gather", "gather" }, [RAW_GATHER] = { "mpi_allgather", "gather" },
-	[SUM] = { "sum", "scatter" }, [SCATTER] = { "reduce_scatter", "scatter" }, [RAW_SCATTER] = { "mpi_reduce_scatter", "scatter" },
+typedef enum what { COPY, GATHER, RAW_GATHER, TO_ALL, RAW_TO_ALL, SUM, SCATTER, RAW_SCATTER, CONTESTANTS } what;
+static const struct { const char *name; what floor, of; /* ours: what MPI takes is told beside it */ } contestants[] = {
+	[COPY] = { "copy", COPY, COPY }, [GATHER] = { "all_gather", COPY, RAW_GATHER }, [RAW_GATHER] = { "mpi_allgather", COPY, RAW_GATHER },
+	[TO_ALL] = { "all_to_all", COPY, RAW_TO_ALL }, [RAW_TO_ALL] = { "mpi_alltoall", COPY, RAW_TO_ALL }, [SUM] = { "sum", SUM, SUM },
+	[SCATTER] = { "reduce_scatter", SUM, RAW_SCATTER }, [RAW_SCATTER] = { "mpi_reduce_scatter", SUM, RAW_SCATTER },
 };
+/* MiB that a rank has once all is gathered, or gives to all; and rounds. */
+static const struct { int mib, rounds; } sizes[] = { { 1, 100 }, { 16, 25 }, { 64, 15 } };
+enum { MOST = 64 << 20 };
+
+static bool is_raw(int w) { return w == RAW_GATHER || w == RAW_TO_ALL || w == RAW_SCATTER; }
 
 typedef struct bench {
 	tt_comm_group *g;
@@ -23,6 +28,7 @@ typedef struct bench {
 	float *mine, *whole, *terms, *sum;
 	float *scratch;
 	tt_block *give, *take;
+	double *each;           /* [n] seconds of a round */
 	double best[CONTESTANTS];
 } bench;
 
@@ -53,15 +59,16 @@ static void use_copy(void *ctx, const tt_block *take, int n)
 			memcpy(b->whole + i * b->part, take[i].p, (size_t)take[i].bytes);
 }
 
-static tt_status exchange(bench *b, bool gather)
+static tt_status exchange(bench *b, what w)
 {
 	int64_t bytes = b->part * (int64_t)sizeof(float);
 	for (int i = 0; i < b->n; i++) {
-		b->give[i] = tt_block_flat(gather ? b->mine : b->terms + i * b->part, bytes);
+		b->give[i] = tt_block_flat(w == GATHER ? b->mine : b->terms + i * b->part, bytes);
 		b->take[i] = tt_block_flat(b->whole + i * b->part, bytes);
 	}
-	tt_exchange x = { .kind = gather ? "all-gather" : "reduce-scatter", .name = "bench", .give = b->give, .take = b->take, .lands = gather,
-			  .use = gather ? use_copy : use_sum, .scratch = b->scratch, .ctx = b };
+	static const char *const kinds[] = { [GATHER] = "all-gather", [TO_ALL] = "all-to-all", [SCATTER] = "reduce-scatter" };
+	tt_exchange x = { .kind = kinds[w], .name = "bench", .give = b->give, .take = b->take, .lands = w != SCATTER, .use = w == SCATTER ? use_sum : use_copy,
+			  .scratch = b->scratch, .ctx = b };
 	TT_TRY(tt_comm_exchange(b->g, &x));
 	return TT_OK;
 }
@@ -73,36 +80,66 @@ static tt_status run_one(tt_comm *c, bench *b, what w)
 		for (int i = 0; i < b->n; i++)
 			memcpy(b->whole + i * b->part, i == b->me ? b->mine : b->terms + i * b->part, (size_t)b->part * sizeof(float));
 		return TT_OK;
-	case GATHER:
-		return exchange(b, true);
-	case RAW_GATHER:
-		return tt_comm_raw(c, 0, b->mine, b->whole, (int)b->part);
 	case SUM:
 		for (int i = 1; i < b->n; i++)
 			add(b->sum, i == 1 ? b->terms : b->sum, b->terms + i * b->part, b->part);
 		return TT_OK;
+	case GATHER:
+	case TO_ALL:
 	case SCATTER:
-		return exchange(b, false);
+		return exchange(b, w);
+	case RAW_GATHER:
+		return tt_comm_raw(c, TT_RAW_ALL_GATHER, b->mine, b->whole, (int)b->part);
+	case RAW_TO_ALL:
+		return tt_comm_raw(c, TT_RAW_ALL_TO_ALL, b->terms, b->whole, (int)b->part);
 	case RAW_SCATTER:
-		return tt_comm_raw(c, 1, b->terms, b->sum, (int)b->part);
+		return tt_comm_raw(c, TT_RAW_REDUCE_SCATTER, b->terms, b->sum, (int)b->part);
+	case CONTESTANTS:
+		break;
 	}
 	return TT_OK;
 }
 
-static tt_status rounds(tt_comm *c, bench *b)
+static uint64_t result(const bench *b, int w)
 {
-	for (int r = 0; r < ROUNDS + 1; r++)
+	size_t n = (size_t)b->part * sizeof(float);
+	return w >= SUM ? tt_hash64(b->sum, n, 1) : tt_hash64(b->whole, n * (size_t)b->n, 1);
+}
+
+static tt_status rounds(tt_comm *c, bench *b, int most)
+{
+	uint64_t made = 0;
+	memset(b->best, 0, sizeof b->best);
+	for (int r = 0; r < most + 1; r++)
 		for (int w = 0; w < CONTESTANTS; w++) {
-			if (tt_comm_sees_memory(c) && (w == RAW_GATHER || w == RAW_SCATTER))
+			if (tt_comm_sees_memory(c) && is_raw(w))
 				continue;
 			TT_TRY(tt_comm_barrier(b->g, contestants[w].name));
 			double t0 = tt_now();
 			TT_TRY(run_one(c, b, (what)w));
 			double t = tt_now() - t0;
-			if (r && (r == 1 || t < b->best[w])) /* the first touches memory */
+			if (!r) { /* the first touches memory */
+				if (is_raw(w) && made != result(b, w))
+					TT_FAIL(TT_ERR_NUMERIC, "%s of %lld floats makes other bytes than the exchange", contestants[w].name, (long long)b->part);
+				made = result(b, w);
+				continue;
+			}
+			TT_TRY(tt_comm_all_gather(b->g, "seconds", &t, sizeof t, b->each));
+			for (int i = 0; i < b->n; i++)
+				t = TT_MAX(t, b->each[i]);
+			if (r == 1 || t < b->best[w])
 				b->best[w] = t;
 		}
 	return TT_OK;
+}
+
+static json_t *report(const bench *b, int mib)
+{
+	json_t *j = json_pack("{s:i}", "mib", mib);
+	for (int w = 0; w < CONTESTANTS; w++)
+		if (b->best[w] > 0)
+			json_object_set_new(j, contestants[w].name, json_real(b->best[w]));
+	return j;
 }
 
 static tt_status rank_main(tt_comm *c, void *ctx)
@@ -111,29 +148,32 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	int n = tt_comm_size(c), *ranks = TT_NEWN(a, int, n);
 	for (int i = 0; i < n; i++)
 		ranks[i] = i;
-	bench b = { .n = n, .me = tt_comm_rank(c), .part = WHOLE / (int64_t)sizeof(float) / n, .give = TT_NEWN(a, tt_block, n), .take = TT_NEWN(a, tt_block, n) };
+	bench b = { .n = n, .me = tt_comm_rank(c), .give = TT_NEWN(a, tt_block, n), .take = TT_NEWN(a, tt_block, n), .each = TT_NEWN(a, double, n) };
 	tt_region mem = { 0 };
-	size_t part = (size_t)tt_round_up(b.part, 1024);
-	tt_status s = tt_region_open("bench.comm", (3 * (size_t)n + 2) * part * sizeof(float), &mem);
+	size_t part = (size_t)tt_round_up(MOST / (int64_t)sizeof(float) / n, 1024), all = (3 * (size_t)n + 2) * part;
+	tt_status s = tt_region_open("bench.comm", all * sizeof(float), &mem);
+	json_t *list = NULL;
 	if (!s) {
 		b.mine = (float *)(void *)mem.p;
 		b.sum = b.mine + part;
 		b.whole = b.sum + part;
 		b.terms = b.whole + part * (size_t)n;
 		b.scratch = b.terms + part * (size_t)n;
-		for (size_t i = 0; i < (3 * (size_t)n + 2) * part; i++)
-			b.mine[i] = (float)(i % 7);
+		for (size_t i = 0; i < all; i++)
+			b.mine[i] = (float)(i * (size_t)(b.me + 3) % 7);
 		s = tt_comm_group_open(c, "bench", n, ranks, &b.g);
 	}
-	if (!s)
-		s = rounds(c, &b);
-	if (!s && b.me == 0) {
-		json_t *j = json_pack("{s:s, s:i, s:i, s:i}", "backend", tt_comm_backend_name(c), "ranks", n, "cores", tt_machine_threads(), "mib", WHOLE >> 20);
-		for (int w = 0; w < CONTESTANTS; w++)
-			if (b.best[w] > 0)
-				json_object_set_new(j, contestants[w].name, json_real(b.best[w]));
-		*(json_t **)ctx = j;
+	if (!s && b.me == 0)
+		list = json_array();
+	for (int i = 0; i < TT_COUNT(sizes) && !s; i++) {
+		b.part = ((int64_t)sizes[i].mib << 20) / (int64_t)sizeof(float) / n;
+		s = rounds(c, &b, sizes[i].rounds);
+		if (!s && list)
+			json_array_append_new(list, report(&b, sizes[i].mib));
 	}
+	if (!s && list)
+		*(json_t **)ctx = json_pack("{s:s, s:i, s:i, s:O}", "backend", tt_comm_backend_name(c), "ranks", n, "cores", tt_machine_threads(), "sizes", list);
+	json_decref(list);
 	tt_region_close(&mem);
 	tt_arena_destroy(a);
 	return s;
@@ -148,7 +188,7 @@ tt_status tt_bench_comm(tt_arena *a, const tt_bench_options *o, json_t **out)
 	int ranks = l.size > 1 ? l.size : o->ranks ? o->ranks : 2;
 	if (l.size > 1 && o->ranks && o->ranks != l.size)
 		TT_FAIL(TT_ERR_USAGE, "--ranks=%d, and %s started %d processes", o->ranks, l.by, l.size);
-	tt_comm_options c = { .init_timeout_s = 60, .spin_us = ranks <= tt_machine_threads() ? 20 : 0 };
+	tt_comm_options c = { .init_timeout_s = 60, .spin_us = l.size > 1 || ranks <= tt_machine_threads() ? 20 : 0 };
 	TT_TRY(l.size > 1 ? tt_comm_mpi(&c, rank_main, &j) : tt_comm_threads(ranks, &c, rank_main, &j));
 	*out = j;
 	return TT_OK;
@@ -158,14 +198,25 @@ void tt_bench_md_comm(const json_t *j, tt_buf *b)
 {
 	if (!j)
 		return;
-	double floor[2] = { json_real_value(json_object_get(j, "copy")), json_real_value(json_object_get(j, "sum")) };
-	double gib = (double)json_integer_value(json_object_get(j, "mib")) / 1024;
-	tt_buf_printf(b, "%lld ranks (%s) on %lld cores, %lld MiB: milliseconds, and how many times the copy's or the sum's\n\n| what | ms | GiB/s | of the floor |\n|---|---:|---:|---:|\n",
+	tt_buf_printf(b, "%lld ranks (%s) on %lld cores: milliseconds, how many times the copy's or the sum's, and how many times the MPI's own\n\n"
+			 "| MiB | what | ms | GiB/s | of the floor | of MPI's |\n|---:|---|---:|---:|---:|---:|\n",
 		      (long long)json_integer_value(json_object_get(j, "ranks")), json_string_value(json_object_get(j, "backend")),
-		      (long long)json_integer_value(json_object_get(j, "cores")), (long long)json_integer_value(json_object_get(j, "mib")));
-	for (int w = 0; w < CONTESTANTS; w++) {
-		double s = json_real_value(json_object_get(j, contestants[w].name));
-		if (s > 0)
-			tt_buf_printf(b, "| %s | %.2f | %.1f | %.2f |\n", contestants[w].name, 1e3 * s, gib / s, s / floor[w >= SUM]);
+		      (long long)json_integer_value(json_object_get(j, "cores")));
+	size_t at;
+	const json_t *of;
+	json_array_foreach(json_object_get(j, "sizes"), at, of) {
+		long long mib = (long long)json_integer_value(json_object_get(of, "mib"));
+		double s[CONTESTANTS];
+		for (int w = 0; w < CONTESTANTS; w++)
+			s[w] = json_real_value(json_object_get(of, contestants[w].name));
+		for (int w = 0; w < CONTESTANTS; w++) {
+			if (!(s[w] > 0))
+				continue;
+			tt_buf_printf(b, "| %lld | %s | %.3f | %.1f | %.2f | ", mib, contestants[w].name, 1e3 * s[w], (double)mib / 1024 / s[w], s[w] / s[contestants[w].floor]);
+			if (contestants[w].of != (what)w && s[contestants[w].of] > 0)
+				tt_buf_printf(b, "%.2f |\n", s[w] / s[contestants[w].of]);
+			else
+				tt_buf_str(b, "|\n");
+		}
 	}
 }

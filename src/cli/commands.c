@@ -129,10 +129,10 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 	cli_run x = { cfg, parse_seconds, valid_whole, sum };
 	if (cfg->hardware.ranks == 1)
 		return lead(&x, NULL);
-	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = &stop_signal, .delay_us = cfg->comm.delay_us,
-			      .spin_us = cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
 	tt_comm_launch l;
 	TT_TRY(tt_comm_launched(&l));
+	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = &stop_signal, .delay_us = cfg->comm.delay_us,
+			      .spin_us = l.size > 1 || cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
 	if (l.size > 1)
 		return tt_comm_mpi(&o, rank, &x);
 	if (cfg->hardware.ranks > 256)

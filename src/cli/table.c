@@ -70,7 +70,7 @@ const tt_command tt_commands[] = {
 	  "and the row of the plan; exit code 1 if one does not", tt_cmd_verify,
 	  { CONFIG_ARGUMENT,
 	    { "--ranks=N", "meshes of 2 to N ranks; 8, or as many as a launcher started, if not given" },
-	    { "--meshes=all|LIST", "these meshes alone, separated by \";\": \"dp_shard=2,tp=2,sp; cp=4,ring,cost\"; axes are dp_replicate, dp_shard, cp, tp; beside cp a method and a balancer" },
+	    { "--meshes=all|LIST", "these meshes alone, separated by \";\": \"dp_shard=2,tp=2,nosp; cp=4,ring,cost\"; axes are dp_replicate, dp_shard, cp, tp; beside tp sp or nosp, beside cp a method and a balancer, else as the config says" },
 	    { "--mesh=AXIS=DEGREE,...", "one mesh alone" },
 	    { "--steps=N", "steps of training before the save, two more come after the resume; 3 if not given" },
 	    { "--numerics=exact|fast", "exact: all bits of training (if not given); fast: what that promises, the forward's bits" },

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "base/machine.h"
 #include "cli/cli.h"
 #include "train/verify.h"
 
@@ -67,12 +66,12 @@ static void seen(void *ctx, const tt_verify_mesh *m)
 	fflush(stdout);
 }
 
-static tt_status number(const char *flag, const char *text, int most, int *out)
+static tt_status number(const char *flag, const char *text, int least, int most, int *out)
 {
 	char *end;
 	long v = strtol(text, &end, 10);
-	if (end == text || *end || v < 1 || v > most)
-		TT_FAIL(TT_ERR_USAGE, "%s=%s: a number from 1 to %d is needed", flag, text, most);
+	if (end == text || *end || v < least || v > most)
+		TT_FAIL(TT_ERR_USAGE, "%s=%s: a number from %d to %d is needed", flag, text, least, most);
 	*out = (int)v;
 	return TT_OK;
 }
@@ -100,49 +99,44 @@ static const char *balance_name(int i) { return tt_balance_name((tt_balance)i); 
 /* "dp_replicate=2,tp=2,sp", "cp=4,ring,cost"; `like`: what is not said. */
 static tt_status parse_mesh(tt_arena *a, const char *flag, const char *text, const tt_run_mesh *like, tt_verify_mesh *m)
 {
-	bool said = false, axis[TT_RUN_AXES] = { false };
-	const char *of_method = NULL, *of_balance = NULL;
+	enum { SP = TT_RUN_AXES, METHOD, BALANCE, PARTS }; /* what a part may say beside a degree */
+	bool said[PARTS] = { false };
 	*m = (tt_verify_mesh){ .size = { 1, 1, 1, 1 }, .cp_method = like->cp_method, .cp_balance = like->cp_balance };
+	m->sp = like->sp;
 	for (const char *at = text; *at;) {
 		size_t len = strcspn(at, ",");
 		const char *part = trimmed(a, at, len), *eq = strchr(part, '=');
-		int ax = 0;
+		int method = word_of(part, method_name, TT_CP_RING + 1), balance = word_of(part, balance_name, TT_BALANCE_NONE + 1), ax = 0;
 		at += len + (at[len] == ',');
-		if (!strcmp(part, "sp")) {
-			if (said)
-				TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" says sp twice", flag, text);
-			m->sp = said = true;
-			continue;
-		}
-		int method = word_of(part, method_name, TT_CP_RING + 1), balance = word_of(part, balance_name, TT_BALANCE_NONE + 1);
-		if (method >= 0 || balance >= 0) {
-			const char **of = method >= 0 ? &of_method : &of_balance;
-			if (*of)
-				TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has two %s, %s and %s: one of them", flag, text, method >= 0 ? "methods of context parallel" : "balancers", *of, part);
-			*of = part;
-			m->cp_method = method >= 0 ? (tt_cp_method)method : m->cp_method;
-			m->cp_balance = balance >= 0 ? (tt_balance)balance : m->cp_balance;
-			continue;
-		}
 		while (ax < TT_RUN_AXES && !(eq && strlen(short_names[ax]) == (size_t)(eq - part) && !strncmp(short_names[ax], part, (size_t)(eq - part))))
 			ax++;
-		if (ax == TT_RUN_AXES)
-			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (\"sp\" beside tp; gather, head_swap or ring and headtail, cost or none beside cp)", flag, part);
-		if (axis[ax])
-			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" says %s twice", flag, text, short_names[ax]);
-		axis[ax] = true;
-		TT_TRY(number(tt_arena_printf(a, "%s: %s", flag, short_names[ax]), eq + 1, TT_VERIFY_RANKS, &m->size[ax]));
+		bool sp = !strcmp(part, "sp"), no_sp = !strcmp(part, "nosp");
+		int what = sp || no_sp ? SP : method >= 0 ? METHOD : balance >= 0 ? BALANCE : ax < TT_RUN_AXES ? ax : -1;
+		if (what < 0)
+			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" is no AXIS=DEGREE; axes are dp_replicate, dp_shard, cp, tp (\"sp\" or \"nosp\" beside tp; gather, head_swap or ring and headtail, "
+					      "cost or none beside cp)", flag, part);
+		if (said[what])
+			TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": \"%s\" is one too many, that was said before", flag, text, part);
+		said[what] = true;
+		if (what == SP)
+			m->sp = sp;
+		else if (what == METHOD)
+			m->cp_method = (tt_cp_method)method;
+		else if (what == BALANCE)
+			m->cp_balance = (tt_balance)balance;
+		else
+			TT_TRY(number(tt_arena_printf(a, "%s: %s", flag, short_names[ax]), eq + 1, 1, TT_VERIFY_RANKS, &m->size[ax]));
 	}
 	int n = ranks_of(m->size);
 	if (n < 2)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has one rank, there is nothing to compare it with", flag, text);
 	if (n > TT_VERIFY_RANKS)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\" has %d ranks, at most %d", flag, text, n, TT_VERIFY_RANKS);
-	if (said && m->size[TT_TP] == 1)
+	if (said[SP] && m->size[TT_TP] == 1)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": sp is beside tensor parallel, and tp is 1", flag, text);
-	if ((of_method || of_balance) && m->size[TT_CP] == 1)
+	if ((said[METHOD] || said[BALANCE]) && m->size[TT_CP] == 1)
 		TT_FAIL(TT_ERR_USAGE, "%s: \"%s\": a method or a balancer is beside context parallel, and cp is 1", flag, text);
-	m->sp = m->size[TT_TP] > 1 && (said || like->sp);
+	m->sp &= m->size[TT_TP] > 1;
 	return TT_OK;
 }
 
@@ -198,11 +192,9 @@ static tt_status read_words(tt_arena *a, int argc, const char *const *argv, tt_v
 		const char *arg = argv[i], *x;
 		if ((x = value_of(arg, "--ranks")) || (x = value_of(arg, "--hardware.ranks"))) {
 			w->ranks = true;
-			TT_TRY(number("--ranks", x, TT_VERIFY_RANKS, &v->ranks));
-			if (v->ranks < 2)
-				TT_FAIL(TT_ERR_USAGE, "%s: one rank is what meshes are compared with: 2 to %d", arg, TT_VERIFY_RANKS);
+			TT_TRY(number("--ranks", x, 2, TT_VERIFY_RANKS, &v->ranks));
 		} else if ((x = value_of(arg, "--steps"))) {
-			TT_TRY(number("--steps", x, 1000, &v->steps));
+			TT_TRY(number("--steps", x, 1, 1000, &v->steps));
 		} else if ((x = value_of(arg, "--mesh")) || (x = value_of(arg, "--meshes"))) {
 			if (w->meshes)
 				TT_FAIL(TT_ERR_USAGE, "%s: meshes are given twice: all of them go into one --meshes, separated by \";\"", arg);
@@ -222,7 +214,7 @@ static tt_status read_words(tt_arena *a, int argc, const char *const *argv, tt_v
 			w->rest[w->n++] = arg;
 		}
 	}
-	if (w->meshes && w->ranks)
+	if (w->meshes && w->ranks && strcmp(w->meshes, "all"))
 		TT_FAIL(TT_ERR_USAGE, "%s names meshes and --ranks bounds them: one of the two", w->flag);
 	return TT_OK;
 }
@@ -406,8 +398,9 @@ static tt_status judge(const work *k, const tt_verify_result *r, const counts *c
 		if (m->error)
 			TT_FAIL(m->error, "%lld mesh%s could not be compared, %s%s: %s", open, open == 1 ? "" : "es", open == 1 ? "" : "the first is ", tt_verify_mesh_name(k->a, m), m->finding);
 	}
-	if (!k->all && c->of[ILLEGAL])
-		TT_FAIL(TT_ERR_USAGE, "%s: %s", k->w->flag, r->meshes[0].illegal ? r->meshes[0].illegal : "not all of the meshes are legal");
+	for (int64_t i = 0; i < r->n && !k->all; i++)
+		if (r->meshes[i].illegal)
+			TT_FAIL(TT_ERR_USAGE, "%s: %s: %s", k->w->flag, tt_verify_mesh_name(k->a, &r->meshes[i]), r->meshes[i].illegal);
 	if (!c->of[PROVEN])
 		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", k->v->ranks);
 	return TT_OK;
@@ -476,7 +469,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	TT_TRY(tt_run_options_from_config(a, &own, &o));
 	bool all = !w.meshes || !strcmp(w.meshes, "all");
 	tt_run_mesh like = { .sp = cfg->parallelism.enable_sequence_parallel, .cp_method = o.mesh.cp_method, .cp_balance = o.mesh.cp_balance };
-	v.methods = all && !v.fast;
+	v.methods = all;
 	if (!all)
 		TT_TRY(parse_meshes(a, w.flag, w.meshes, &like, &v));
 	if (v.ranks > l.size && l.size > 1)
@@ -487,7 +480,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	if (s == TT_OK && l.size == 1)
 		s = prove(NULL, &k);
 	else if (s == TT_OK)
-		s = tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .spin_us = l.size <= tt_machine_threads() ? 20 : 0 }, prove, &k);
+		s = tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .spin_us = 20 }, prove, &k);
 	stopper_end(&stop);
 	return s;
 }

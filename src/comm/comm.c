@@ -8,6 +8,7 @@ int tt_comm_size(const tt_comm *c) { return c->size; }
 const char *tt_comm_backend_name(const tt_comm *c) { return c->backend->name; }
 bool tt_comm_sees_memory(const tt_comm *c) { return c->backend->sees_memory; }
 int tt_comm_neighbours(const tt_comm *c) { return c->neighbours; }
+uint64_t tt_comm_machine(const tt_comm *c, int rank) { return c->machines ? c->machines[rank] : 0; }
 uint64_t tt_comm_program(const tt_comm *c, int rank) { return c->programs ? c->programs[rank] : 0; }
 
 void tt_comm_set_timeout(tt_comm *c, double seconds)

@@ -22,7 +22,7 @@ typedef struct tt_comm_group tt_comm_group; /* an ordered list of ranks, this on
 
 typedef struct tt_comm_options {
 	double init_timeout_s;  /* for exchanges until tt_comm_set_timeout; 0: wait for ever   */
-	int spin_us;            /* how long a rank spins before it sleeps                       */
+	int spin_us;            /* how long a rank spins before it sleeps; processes that share too few cores do not */
 	int64_t delay_us;       /* for tests: an exchange completes so long after the last rank arrived, asleep */
 	int64_t message_bytes;  /* for tests: blocks are cut into messages of so many at most; 0: as many as an MPI takes */
 	const volatile sig_atomic_t *asked; /* a signal that the run is to end; a rank that waits long then says for whom. NULL: none */
@@ -65,9 +65,11 @@ int tt_comm_size(const tt_comm *c);
 const char *tt_comm_backend_name(const tt_comm *c); /* "threads", "mpi", "fake" */
 bool tt_comm_sees_memory(const tt_comm *c); /* of other ranks: exchanges need no scratch */
 int tt_comm_neighbours(const tt_comm *c);   /* ranks that share this rank's cores, itself included */
+uint64_t tt_comm_machine(const tt_comm *c, int rank); /* the same number for ranks on one machine; 0: all are */
 uint64_t tt_comm_program(const tt_comm *c, int rank); /* hash of its program file; 0: it is this one */
-/* What MPI itself takes: `what` 0 all-gathers, 1 reduce-scatters `n` floats of each rank. For benches; an error where there is no MPI. */
-tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n) TT_CHECKED;
+/* What MPI itself takes for an exchange of `n` floats of each rank's part. For benches; an error where there is no MPI. */
+typedef enum tt_comm_raw_what { TT_RAW_ALL_GATHER, TT_RAW_REDUCE_SCATTER, TT_RAW_ALL_TO_ALL } tt_comm_raw_what;
+tt_status tt_comm_raw(tt_comm *c, tt_comm_raw_what what, const float *in, float *out, int n) TT_CHECKED;
 void tt_comm_set_delay(tt_comm *c, int64_t us); /* tt_comm_options.delay_us of this rank's exchanges from now on; none of them is under way */
 void tt_comm_set_timeout(tt_comm *c, double seconds); /* of this rank's waits from now on; 0: for ever */
 /* Ends every wait of every rank with this thread's error text. For errors outside an exchange; the first one counts. */

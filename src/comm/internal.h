@@ -43,6 +43,7 @@ struct tt_comm {
 	tt_comm *whole; /* of tt_comm_sub: what it is a part of */
 	double timeout_s;
 	int neighbours; /* ranks that share its cores, itself included */
+	const uint64_t *machines; /* [size] where ranks are; NULL: all on this one */
 	const uint64_t *programs; /* [size] hashes of program files; NULL: all are this one */
 	double silence_s; /* the last timeout that was one: so long a rank that is waited for without one may be silent */
 	int64_t delay_us;

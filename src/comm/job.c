@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "comm/mpi.h"
 
 /* MPI can be opened once in a process: third-party state. NULL: it is not. */
@@ -38,9 +39,13 @@ static tt_status greet(tt_mpi_world *w, tt_comm_group *g)
 		w->peers[i].hello = all[i];
 		w->peers[i].heard = tt_now();
 		w->programs[i] = all[i].program;
+		w->machines[i] = all[i].machine;
 		c->neighbours += all[i].machine == mine.machine && all[i].cores == mine.cores;
 	}
 	c->programs = w->programs;
+	c->machines = w->machines;
+	if (c->neighbours > tt_machine_threads())
+		c->spin_us = 0; /* a rank that spins keeps another from working */
 	pthread_mutex_unlock(&w->lock);
 	w->near = tt_mpi_all_near(w);
 	for (int i = 0; i < c->size; i++)
@@ -112,7 +117,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	TT_ASSERT(l.size > 1 && !opened, "%d ranks, MPI is %s", l.size, opened ? "open" : "not open");
 	tt_arena *a = tt_arena_create("comm");
 	tt_mpi_world *w = TT_NEW(a, tt_mpi_world);
-	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size),
+	*w = (tt_mpi_world){ .arena = a, .asked = o->asked, .peers = TT_NEWN(a, tt_mpi_peer, l.size), .programs = TT_NEWN(a, uint64_t, l.size), .machines = TT_NEWN(a, uint64_t, l.size),
 			     .init_timeout_s = o->init_timeout_s, .listens = -1, .waits_for = -1, .terminated = &terminated, .period = TT_MAX(0.5, l.size / 64.0) };
 	w->message_bytes = o->message_bytes ? o->message_bytes : TT_MPI_MOST;
 	w->comm = (tt_comm){ .backend = &tt_mpi_backend, .world = w, .rank = l.rank, .size = l.size, .timeout_s = o->init_timeout_s, .silence_s = o->init_timeout_s,
@@ -176,13 +181,14 @@ void tt_comm_leave(int code)
 	opened->api->abort(code);
 }
 
-tt_status tt_comm_raw(tt_comm *c, int what, const float *in, float *out, int n)
+tt_status tt_comm_raw(tt_comm *c, tt_comm_raw_what what, const float *in, float *out, int n)
 {
 	if (c->backend != &tt_mpi_backend)
 		TT_FAIL(TT_ERR_USAGE, "ranks are %s: there is no MPI to compare with", c->backend->name);
 	tt_mpi_world *w = c->world;
 	pthread_mutex_lock(&w->lock);
-	int r = what ? w->api->raw_reduce_scatter(in, out, n) : w->api->raw_all_gather(in, out, n);
+	int (*const call[])(const float *, float *, int) = { w->api->raw_all_gather, w->api->raw_reduce_scatter, w->api->raw_all_to_all };
+	int r = call[what](in, out, n);
 	pthread_mutex_unlock(&w->lock);
 	return r ? tt_mpi_error(w, r, "a collective of the MPI's own") : TT_OK;
 }

@@ -44,7 +44,7 @@ typedef struct tt_mpi_world {
 	int64_t message_bytes;
 	const volatile sig_atomic_t *asked, *terminated; /* by the run's handler; by SIGTERM before that stands */
 	tt_mpi_peer *peers;     /* [size] */
-	uint64_t *programs;     /* [size] */
+	uint64_t *machines, *programs; /* [size] */
 	double init_timeout_s, period;
 	/* MPI is called under it, by one thread at a time: a rank's threads, and the one that beats. */
 	pthread_mutex_t lock;

@@ -8,7 +8,7 @@
 
 #include "comm/comm.h"
 
-enum { TT_MPI_ABI = 1 };
+enum { TT_MPI_ABI = 2 };
 /* A message is of one channel: exchanges, the text of an abort, signs of life. */
 enum { TT_MPI_DATA, TT_MPI_ABORT, TT_MPI_BEAT, TT_MPI_CHANNELS };
 enum { TT_MPI_MOST = 1 << 28 }; /* bytes of a message: counts are int, and some transports split larger ones badly */
@@ -31,6 +31,7 @@ typedef struct tt_mpi_api {
 	/* The MPI's own collectives, for `titan bench comm` to compare with; they spin. n: floats of each rank's part. */
 	int (*raw_all_gather)(const float *mine, float *all, int n);
 	int (*raw_reduce_scatter)(const float *terms, float *mine, int n);
+	int (*raw_all_to_all)(const float *parts, float *all, int n);
 } tt_mpi_api;
 
 #define TT_MPI_SYMBOL "tt_mpi_plugin"

@@ -359,17 +359,25 @@ tt_status tt_trainer_record_state(tt_trainer *t, const tt_step_report *r)
 	return done;
 }
 
-/* A model whose states alone cannot fit is refused before anything is built for it. The plan says the rest later. */
+/* Ranks that live in this process's memory. */
+static int sharers(const tt_trainer *t) { return t->o.mesh.comm && tt_comm_sees_memory(t->o.mesh.comm) ? tt_comm_size(t->o.mesh.comm) : 1; }
+
+/* A model whose states alone cannot fit is refused before anything is built for it, on 64 ranks 64 times. The plan says the rest later. */
 static tt_status states_fit(const tt_trainer *t)
 {
 	const tt_run_options *o = &t->o;
+	int ranks = sharers(t);
+	const int *size = o->mesh.size;
 	double stat = o->exec.f64 ? 8 : 4, acc = o->exec.f64 ? 8 : o->exec.numerics == TT_EXACT ? 24 : 4;
-	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc);
+	double shards = o->mesh.comm ? (double)TT_MAX(size[TT_DP_SHARD], 1) * TT_MAX(size[TT_CP], 1) * TT_MAX(size[TT_TP], 1) : 1; /* at most so many: rows may say less */
+	double need = (double)tt_llama_params(&o->model) * (stat * (o->optim.sgd ? 2 : 3) + acc) / shards * ranks;
 	double have = (double)(o->exec.limit ? o->exec.limit : tt_memory_limit());
 	if (need > have)
-		TT_FAIL(TT_ERR_MEMORY, "%s parameters with gradients and optimizer take %s before any activation, there are %s (model.flavor, "
-				       "model.num_hidden_layers, model.hidden_size%s)", tt_scale_count(tt_llama_params(&o->model)).s,
-			tt_scale_bytes((int64_t)TT_MIN(need, 0x1p62)).s, tt_scale_bytes((int64_t)have).s, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less");
+		TT_FAIL(TT_ERR_MEMORY, "%s parameters with gradients and optimizer take %s%s before any activation, there are %s (model.flavor, "
+				       "model.num_hidden_layers, model.hidden_size%s%s)", tt_scale_count(tt_llama_params(&o->model)).s,
+			tt_scale_bytes((int64_t)TT_MIN(need, 0x1p62)).s, ranks > 1 ? tt_arena_printf(t->arena, " on the %d ranks of this process", ranks) : "",
+			tt_scale_bytes((int64_t)have).s, o->optim.sgd ? "" : "; optimizer.name = \"SGD\" keeps one state less",
+			o->mesh.comm && size[TT_DP_REPLICATE] > 1 ? "; parallelism.data_parallel_replicate_degree keeps as many copies" : "");
 	return TT_OK;
 }
 
@@ -398,10 +406,39 @@ static tt_status plan(tt_trainer *t)
 	return TT_OK;
 }
 
+/* Ranks of one machine share its memory: what they all plan must fit. The first of those for whom it does not looks for what would make it fit, the others wait
+ * for what it says. */
+static tt_status fits_together(tt_trainer *t, int64_t need, int64_t limit)
+{
+	tt_comm *c = t->o.mesh.comm;
+	int n = tt_comm_size(c), me = tt_comm_rank(c), *ranks = TT_NEWN(t->arena, int, n), here = 0, first = n;
+	int64_t *all = TT_NEWN(t->arena, int64_t, n);
+	double sum = 0;
+	tt_comm_group *g;
+	for (int i = 0; i < n; i++)
+		ranks[i] = i;
+	TT_TRY(tt_comm_group_open(c, "memory", n, ranks, &g));
+	TT_TRY(tt_comm_all_gather(g, "planned memory", &need, sizeof need, all));
+	for (int i = 0; i < n; i++)
+		if (tt_comm_machine(c, i) == tt_comm_machine(c, me)) {
+			sum += (double)all[i];
+			first = TT_MIN(first, i);
+			here++;
+		}
+	if (sum > (double)limit && first == me) {
+		tt_error_set(TT_ERR_MEMORY, __FILE__, __LINE__, "the plans of the %d ranks of this %s need %s, there are %s", here, tt_comm_sees_memory(c) ? "process" : "machine",
+			     tt_scale_bytes((int64_t)sum).s, tt_scale_bytes(limit).s);
+		return tt_fit_refuse(t->arena, &t->o, (int64_t)((double)limit * (double)need / sum), false);
+	}
+	return tt_comm_barrier(g, "plans that fit");
+}
+
 /* A plan that does not fit is refused with what would make it fit. */
 static tt_status reserve(tt_trainer *t)
 {
 	int64_t need = tt_fit_bytes(t), limit = t->o.exec.limit ? t->o.exec.limit : tt_memory_limit();
+	if (many_ranks(t) && t->o.mesh.comm)
+		TT_TRY(fits_together(t, need, limit));
 	tt_status s = tt_exec_reserve(t->exec);
 	return s == TT_ERR_MEMORY && need > limit ? tt_fit_refuse(t->arena, &t->o, limit, false) : s;
 }
@@ -414,8 +451,7 @@ static tt_status setup(tt_trainer *t)
 		t->trace = TT_NEW(t->arena, tt_trace);
 	if (o->mesh.comm)
 		TT_TRY(tt_team_agree_config(o->mesh.comm, o->config));
-	if (!o->mesh.comm)
-		TT_TRY(states_fit(t));
+	TT_TRY(states_fit(t));
 	TT_TRY(tt_data_open(t->arena, &o->data, &t->data));
 	int64_t context = o->data.context_length;
 	t->rows_per_mb = o->tokens_per_microbatch / context;

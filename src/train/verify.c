@@ -33,7 +33,7 @@ tt_llama_config tt_verify_small(tt_llama_config m, int ranks, bool fast)
 {
 	int64_t group = m.num_attention_heads / m.num_key_value_heads;
 	m.num_key_value_heads = shrunk(m.num_key_value_heads, TT_MIN(m.num_key_value_heads, (int64_t)ranks + 1), ranks);
-	m.num_attention_heads = m.num_key_value_heads * shrunk(group, 1, ranks);
+	m.num_attention_heads = m.num_key_value_heads * shrunk(group, TT_MIN(group, (int64_t)2), ranks);
 	m.num_hidden_layers = TT_MIN(m.num_hidden_layers, (int64_t)2);
 	m.head_dim = TT_MIN(m.head_dim, (int64_t)(fast ? 32 : 4));
 	m.hidden_size = shrunk(m.hidden_size, fast ? 64 : 16, ranks);
@@ -95,6 +95,7 @@ typedef struct whole { /* of one rank, after one step */
 typedef struct proof {
 	tt_arena *a;
 	const tt_verify_options *v;
+	const tt_run_options *given; /* the config's: reasons why a mesh is not legal name its numbers, which degrees divide as they do the shrunk ones */
 	tt_run_options o;   /* of all runs */
 	int all;            /* steps: v->steps, and MORE after a resume */
 	const char *folder; /* of checkpoints */
@@ -382,6 +383,7 @@ typedef struct rank_of {
 	proof *p;
 	int rank;
 	tt_arena *a;
+	tt_comm_group *all;
 } rank_of;
 
 static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
@@ -390,7 +392,10 @@ static tt_status after_step(void *ctx, tt_trainer *t, const tt_step_report *r)
 	proof *p = me->p;
 	tt_witness_rank *w = &p->found[me->rank];
 	w->t = r->step == p->watched - 1 ? t : NULL;
-	return p->searching || p->v->fast ? TT_OK : check_step(p, t, me->rank, (int)r->step - 1, r, me->a);
+	if (!p->searching && !p->v->fast)
+		TT_TRY(check_step(p, t, me->rank, (int)r->step - 1, r, me->a));
+	/* Rank 0 may write what it loads next where a slower rank still compares. */
+	return tt_comm_barrier(me->all, "compared");
 }
 
 /* What rank 0 leads the others through: steps from the start, a save; then the save of the mesh before, and steps from there. */
@@ -406,9 +411,6 @@ static tt_status lead(proof *p, tt_trainer *t, tt_arena *a)
 		return TT_OK;
 	if (p->own)
 		TT_TRY(save(p, t, p->own, a));
-	/* Ranks that are threads may still be looking at what they have after the last step, and the load writes there: they answer this once they have. */
-	double sum;
-	TT_TRY(tt_trainer_square_sum(t, "model.norm.weight", false, &sum));
 	TT_TRY(load(p->saved, t, a));
 	for (int i = p->v->steps; i < upto; i++)
 		TT_TRY(tt_trainer_step(t, &r));
@@ -419,7 +421,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	proof *p = ctx;
 	int rank = tt_comm_rank(c);
-	rank_of me = { p, rank, tt_arena_create("verify") };
+	rank_of me = { .p = p, .rank = rank, .a = tt_arena_create("verify") };
 	tt_run_options o = p->o;
 	memcpy(o.mesh.size, p->mesh->size, sizeof o.mesh.size);
 	o.mesh.sp = p->mesh->sp;
@@ -443,7 +445,12 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		o.exec.probe = tt_witness_compare(&p->found[rank]);
 	}
 	tt_trainer *t = NULL;
-	tt_status s = tt_trainer_create(&o, &t);
+	int n = tt_comm_size(c), *all = TT_NEWN(me.a, int, n);
+	for (int i = 0; i < n; i++)
+		all[i] = i;
+	tt_status s = tt_comm_group_open(c, "compared", n, all, &me.all);
+	if (!s)
+		s = tt_trainer_create(&o, &t);
 	if (!s && p->witness && p->watched == 1)
 		p->found[rank].t = t;
 	if (!s && rank == 0 && !p->searching)
@@ -656,7 +663,7 @@ static tt_status verify_mesh(proof *p)
 	tt_verify_mesh *m = p->mesh;
 	tt_run_mesh mesh = { .sp = m->sp, .cp_method = m->cp_method, .cp_balance = m->cp_balance };
 	memcpy(mesh.size, m->size, sizeof mesh.size);
-	m->illegal = tt_run_mesh_illegal(p->a, &p->o.model, p->o.data.context_length, &mesh);
+	m->illegal = tt_run_mesh_illegal(p->a, &p->given->model, p->given->data.context_length, &mesh);
 	if (!m->illegal && p->v->fast && (m->size[TT_TP] & (m->size[TT_TP] - 1) || m->size[TT_TP] > 8))
 		m->illegal = tt_arena_printf(p->a, "fast numerics promise the same forward for tp 1, 2, 4 and 8, not for %d (debug.numerics = \"exact\" does)", m->size[TT_TP]);
 	if (!m->illegal && p->v->fast && m->size[TT_CP] > 1 && m->cp_method == TT_CP_RING)
@@ -736,7 +743,7 @@ static void list_meshes(tt_arena *a, const tt_verify_options *v, const tt_run_me
 						bool all = v->methods && cp > 1;
 						for (int method = all ? TT_CP_GATHER : (int)like->cp_method; method <= (all ? TT_CP_RING : (int)like->cp_method); method++) {
 							m.cp_method = (tt_cp_method)method;
-							m.cp_balance = all ? (tt_balance)(r->n / 2 % 3) : like->cp_balance;
+							m.cp_balance = all ? (tt_balance)(r->n / 6 % 3) : like->cp_balance;
 							m.rows = 1 + r->n % 3;
 							m.recompute = r->n % 2;
 							m.gathered = (tt_gathered)(r->n / 2 % 3);
@@ -802,7 +809,7 @@ tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_option
 	TT_ASSERT(v->ranks >= 1 && v->ranks <= MOST_RANKS && v->steps >= 1, "%d ranks, %d steps", v->ranks, v->steps);
 	if (o->exec.f64)
 		TT_FAIL(TT_ERR_USAGE, "training.dtype = \"float64\" has no exact numerics to verify in");
-	proof p = { .a = a, .v = v, .all = v->steps + MORE, .lock = PTHREAD_MUTEX_INITIALIZER };
+	proof p = { .a = a, .v = v, .given = o, .all = v->steps + MORE, .lock = PTHREAD_MUTEX_INITIALIZER };
 	p.o = v->full ? *o : small(a, o, p.all, v->ranks, v->fast);
 	p.o.exec.numerics = v->fast ? TT_FAST : TT_EXACT;
 	p.o.mesh = (tt_run_mesh){ 0 };

@@ -159,7 +159,10 @@ static int raw_reduce_scatter(const float *terms, float *mine, int n)
 	return MPI_Reduce_scatter_block(terms, mine, n, MPI_FLOAT, MPI_SUM, channels[TT_MPI_DATA]);
 }
 
+static int raw_all_to_all(const float *parts, float *all, int n) { return MPI_Alltoall(parts, n, MPI_FLOAT, all, n, MPI_FLOAT, channels[TT_MPI_DATA]); }
+
 const tt_mpi_api tt_mpi_plugin = {
 	.abi = TT_MPI_ABI, .name = TT_MPI_NAME, .version = version, .init = init, .send = send_block, .recv = recv_block, .test = test, .cancel = cancel,
 	.error = error_text, .finish = finish, .abort = abort_all, .raw_all_gather = raw_all_gather, .raw_reduce_scatter = raw_reduce_scatter,
+	.raw_all_to_all = raw_all_to_all,
 };
