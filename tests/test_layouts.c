@@ -370,7 +370,7 @@ static void case_printed(tt_test *t)
 		for (int i = plan.own.n; i < tt_plan_rows(&plan); i++) { /* with the numbers of errors */
 			tt_buf line = { 0 };
 			tt_layout_row_line(tt_plan_row(&plan, i), &line);
-			const char *row = tt_arena_printf(t->arena, "%4d  %s\n", atoi(tt_plan_where(t->arena, &plan, i) + strlen("row ")), line.s);
+			const char *row = tt_arena_printf(t->arena, "%4d  %s\n", (int)strtol(tt_plan_where(t->arena, &plan, i) + strlen("row "), NULL, 10), line.s);
 			TT_CHECK_MSG(t, strstr(b.s, row), "no \"%s\" in\n%s", row, b.s);
 			tt_buf_fini(&line);
 		}
@@ -400,7 +400,7 @@ static void case_documented(tt_test *t)
 		const char *digits = p, *words = p + strlen(OF);
 		while (digits > text && digits[-1] >= '0' && digits[-1] <= '9')
 			digits--;
-		int row = atoi(digits);
+		int row = (int)strtol(digits, NULL, 10);
 		tt_buf line = { 0 };
 		if (TT_CHECK_MSG(t, row >= 1 && row <= rows, "row %d of %d", row, rows))
 			tt_layout_row_line(&tt_llama_layouts[row - 1], &line);
