@@ -162,7 +162,7 @@ tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, boo
 						    tt_scale_bytes(enough ? ranks_alone.bytes : all.bytes).s);
 		if (enough)
 			TT_FAIL(TT_ERR_MEMORY, "%s; it fits on %s", said, where);
-		TT_FAIL(TT_ERR_MEMORY, "%s; with %s it still needs %s, and fits with that on %s", said, with, tt_scale_bytes(alone).s, where);
+		TT_FAIL(TT_ERR_MEMORY, "%s; with %s it still needs %s, and fits with them on %s", said, with, tt_scale_bytes(alone).s, where);
 	}
 	if (!*with)
 		TT_FAIL(TT_ERR_MEMORY, "%s; microbatches are of one row and all is recomputed already: a smaller model fits (model.flavor, model.num_hidden_layers, model.hidden_size)", said);
