@@ -287,6 +287,9 @@ static void str_distance(tt_test *t)
 	TT_CHECK_STR(t, tt_nearest("optimiser.lr", keys, 4), "optimizer.lr");
 	TT_CHECK_STR(t, tt_nearest("rl", keys, 4), "lr");
 	TT_CHECK_STR(t, tt_nearest("completely-else", keys, 4), NULL);
+	TT_CHECK_STR(t, tt_nearest("", keys, 4), NULL);
+	TT_CHECK_STR(t, tt_nearest("xr", (const char *const[]){ "lr" }, 1), "lr");
+	TT_CHECK_STR(t, tt_nearest("nope", (const char *const[]){ "ops", "help" }, 2), NULL);
 	TT_CHECK_STR(t, tt_nearest("x", keys, 0), NULL);
 }
 

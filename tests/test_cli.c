@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/version.h"
 #include "cli/pages.h"
@@ -78,6 +79,8 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h10", 2, "h100");
 	check_run(t, "build/titan plan configs/debug.toml --ranks=3 --parallelism.tensor_parallel_degree=2", 2, "--ranks=2");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.001", 1, "the plan needs ");
+	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.002 --activation_checkpoint.mode=full --training.tokens_per_microbatch=128", 1,
+		"(hardware.table, --memory); it fits on 4 ranks, parallelism.data_parallel_shard_degree = 4 or -1 (");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --timeline=/nowhere/x.svg", 1, "/nowhere/x.svg");
 	check_run(t, "build/titan plot a --log=1", 2, "--log takes no value, got --log=1");
 	check_run(t, "build/titan plot a --zzzzzzz", 2, "titan plot has no flag --zzzzzzz (titan plot --help)");
@@ -87,6 +90,24 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan --threads=3 train", 2, "the command comes first");
 	check_run(t, "build/titan --version", 0, TT_VERSION);
 	check_run(t, "build/titan --version", 0, tt_arena_printf(t->arena, "compiled by " TT_COMPILER "\nkernel sets %s;", tt_kernel_sets()));
+	/* A hint is one that helps, or there is none. */
+	check_run(t, "build/titan plan configs/debug.toml --", 2, "usage: --: a flag's name is missing (titan plan --help lists them)");
+	check_run(t, "build/titan train -j4", 2, "usage: -j4: flags begin with two dashes (titan train --help)");
+	check_run(t, "build/titan train -", 2, "usage: -: flags begin with two dashes (titan train --help)");
+	check_run(t, "build/titan help nope", 2, "got \"nope\" (titan --help lists the commands)");
+	check_run(t, "build/titan help trian", 2, "did you mean train?");
+	check_run(t, "build/titan ckpt foo a", 2, "titan ckpt has no verb foo: there are inspect, verify and export");
+	check_run(t, "build/titan ckpt inspekt a", 2, "no verb inspekt: did you mean inspect?");
+	check_run(t, "build/titan config --training.tokens_per_step=2147483647", 2, "no multiple of training.context_length = 2048 (2147481600 would be)");
+	check_run(t, "build/titan config --training.tokens_per_step=2147481601", 2, "no multiple of training.context_length = 2048 (2147481600 would be)");
+	check_run(t, "build/titan config --training.tokens_per_step=5000", 2, "(4096 or 6144 would be)");
+	check_run(t, "build/titan config --training.steps=99999999999999999999", 2, "training.steps = 99999999999999999999 is out of range: ");
+	check_run(t, "build/titan config --training.steps=many", 2, "training.steps wants an integer, got a string \"many\"");
+	check_run(t, "TITAN_MPI=foo OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 build/titan train configs/debug.toml", 2, "TITAN_MPI=foo: there are plug-ins for openmpi and mpich");
+	static const char LINES[] = "{\"step\":1,\"type\":\"step\",\"loss\":6.5,\"seconds\":1,\"extra\":{\"comm/tp/calls\":3}}\n";
+	TT_CHECK_OK(t, tt_file_write(tt_test_path(t, "metrics.jsonl"), LINES, strlen(LINES)));
+	check_run(t, tt_arena_printf(t->arena, "build/titan plot %s --metric=x", tt_test_path(t, "metrics.jsonl")), 2, "--metric: no run has x; there are loss, seconds, comm/tp/calls");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plot %s --metric=los", tt_test_path(t, "metrics.jsonl")), 2, "no run has los: did you mean loss?; there are loss, ");
 	/* An error says the flag as it was given, also where the file has the other half. */
 	check_train(t, "--training.tokens_per_step=1000", 2, "usage: --training.tokens_per_step=1000: training.tokens_per_step = 1000 is no multiple");
 	check_train(t, "--model.flavor=8b", 2, "usage: --model.flavor=8b: unknown model.flavor");
@@ -221,9 +242,75 @@ static void layouts(tt_test *t)
 	const char *more = "--layouts --ranks=2 --parallelism.tensor_parallel_degree=2 --parallelism.layouts='[{place=\"store\",value=\"*.o_proj.weight\",axis=\"tp\",type=\"%s\"}]'";
 	char *good = tt_arena_printf(t->arena, more, "S(1)"), *bad = tt_arena_printf(t->arena, more, "S(0)");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "1 of the config, 25 of the model's table; mesh: tp 2, sequence parallel");
-	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, "   1  store \"*.o_proj.weight\" on tp as S(1) (--parallelism.layouts[0])");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", good), 0, " own  store \"*.o_proj.weight\" on tp as S(1) (--parallelism.layouts[0])");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "titan: type: model.layers.0.self_attn.o_proj: linear: input 1, ");
 	check_run(t, tt_arena_printf(t->arena, "build/titan plan configs/debug.toml %s", bad), 1, "\n  without --parallelism.layouts[0], every type is right, forward and backward\n");
+}
+
+/* What runs nothing takes a config as it is: ranks follow from its degrees, or do not matter, and there is no data. */
+static void looked_at(tt_test *t)
+{
+	static const char TEXT[] = "[model]\nvocab_size = 64\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 4\nnum_key_value_heads = 4\nintermediate_size = 48\n"
+				   "[training]\ncontext_length = 32\ntokens_per_step = 128\n[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_replicate_degree = 2\n";
+	const char *path = tt_test_path(t, "c.toml"), *table = "--hardware.table=h100";
+	TT_CHECK_OK(t, tt_file_write(path, TEXT, strlen(TEXT)));
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s", path, table), 0, "hardware.ranks is not set: 4 ranks, as many as the degrees");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s", path, table), 0, "on 4 ranks: dp_replicate 2 tp 2");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s --ranks=8", path, table), 0, "on 8 ranks: dp_replicate 2 dp_shard 2 tp 2");
+	check_run(t, tt_arena_printf(t->arena, "build/titan plan %s %s --ranks=6", path, table), 2, "hardware.ranks = 6 is no multiple of 4");
+	check_run(t, tt_arena_printf(t->arena, "build/titan doctor %s", path), 0, "hardware.ranks is not set: 4 ranks, as many as the degrees");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --mesh=tp=2", path), 0, "  equal   tp 2, sp ");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --ranks=2", path), 0, "  equal   dp_replicate 2 ");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --numerics=fast --mesh=cp=2 --parallelism.tensor_parallel_degree=3", path), 0, "degree=3: has no effect: titan verify takes");
+	check_run(t, tt_arena_printf(t->arena, "build/titan verify %s --full --mesh=tp=2", path), 2, "data.paths is empty"); /* the data as they are */
+	check_run(t, tt_arena_printf(t->arena, "build/titan train %s --data.source=synthetic", path), 2, "no multiple of 4, the product of");
+}
+
+/* Meshes of a command line, and what is said of those that are not proven. */
+static void meshes(tt_test *t)
+{
+	const char *verify = "build/titan verify configs/debug.toml --numerics=fast --model.num_hidden_layers=1", *line;
+	static const struct { const char *more; int code; const char *says; } CASES[] = {
+		{ "--mesh=dp_shard=x", 2, "--mesh: dp_shard=x: a number from 1 to 64 is needed" },
+		{ "'--meshes=dp_shard=2; dp_shard=2,cp=1;dp_shard=2'", 0, "\n1 mesh proven, in 2 runs: each token's" },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++)
+		check_run(t, tt_arena_printf(t->arena, "%s %s", verify, CASES[i].more), CASES[i].code, CASES[i].says);
+	line = tt_arena_printf(t->arena, "%s --mesh=tp=2 --parallelism.layouts='[{place=\"store\",value=\"*.o_proj.weight\",axis=\"tp\",type=\"S(0)\"}]'", verify);
+	tt_buf b = { 0 };
+	TT_CHECK_INT(t, shell(t, line, &b), 1);
+	static const char *const says[] = { "  REFUSED tp 2", "\nno mesh is proven; 0 differ; 1 is refused; 0 are not legal;", "titan: type: 1 mesh could not be compared, tp 2, sp: rank " };
+	for (int i = 0; i < TT_COUNT(says); i++)
+		TT_CHECK_MSG(t, strstr(b.s, says[i]), "no \"%s\" in: %s", says[i], b.s);
+	TT_CHECK_MSG(t, !strstr(b.s, "one rank's bits") && !strstr(b.s, "DIFFERS"), "%s", b.s);
+	tt_buf_fini(&b);
+}
+
+/* A proof that is asked to end says what is proven so far; however it ends, its folder goes. */
+static void stopped(tt_test *t)
+{
+	const char *temp = tt_test_path(t, "temp"), *out = tt_test_path(t, "out");
+	TT_CHECK_OK(t, tt_mkdirs(temp));
+	const char *verify = tt_arena_printf(t->arena, "TMPDIR=%s build/titan verify configs/debug.toml --model.num_hidden_layers=1", temp);
+	const char *frame = "%s %s > %s 2>&1 & p=$!; n=0; until %s || [ $n -gt 400 ]; do n=$((n+1)); sleep 0.02; done; ls %s; kill -TERM $p; %s wait $p; echo rc $?; "
+			    "n=0; while [ \"$(ls %s)\" ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.05; done; echo left $(ls %s); cat %s";
+	const char *once = tt_arena_printf(t->arena, frame, verify, "--steps=1 --ranks=6", out, tt_arena_printf(t->arena, "grep -q equal %s", out), temp, "", temp, temp, out);
+	const char *twice = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "sleep 0.1; kill -TERM $p;",
+					    temp, temp, out);
+	const char *killed = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "kill -KILL $p;", temp, temp,
+					     out);
+	static const char *const says[3][5] = { { "titan-verify-", "\nrc 3\nleft\n", "stopping after this mesh", " proven: after each step", "titan: stop: stopped by signal 15 after " },
+						{ "titan-verify-", "\nrc 143\nleft\n", "again to stop now" },
+						{ "titan-verify-", "\nrc 137\nleft\n" } };
+	const char *lines[] = { once, twice, killed };
+	for (int i = 0; i < TT_COUNT(lines); i++) {
+		tt_buf b = { 0 };
+		(void)unlink(out); /* what the one before said */
+		(void)shell(t, lines[i], &b);
+		for (int k = 0; k < 5 && says[i][k]; k++)
+			TT_CHECK_MSG(t, strstr(b.s, says[i][k]), "%d: no \"%s\" in: %s", i, says[i][k], b.s);
+		tt_buf_fini(&b);
+	}
 }
 
 /* Both acts, on a text of some lines and a model of some thousand parameters. */
@@ -282,6 +369,9 @@ const tt_case tt_suite_cli[] = {
 	{ "warnings", warnings, TT_TIER_QUICK },
 	{ "trains", trains, TT_TIER_QUICK },
 	{ "layouts", layouts, TT_TIER_QUICK },
+	{ "looked_at", looked_at, TT_TIER_QUICK },
+	{ "meshes", meshes, TT_TIER_QUICK },
+	{ "stopped", stopped, TT_TIER_QUICK },
 	{ "verify", verify, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },

@@ -6,6 +6,8 @@
 #include "tiny.h"
 #include "train/verify.h"
 
+#include <stdlib.h>
+
 enum { MOST_MODEL_ROWS = 64, MOST_OWN = 8 };
 
 /* The mesh that a case is on: degrees in the order of tt_plan_axes. */
@@ -341,8 +343,8 @@ static void case_printed(tt_test *t)
 			   "place = \"make\"\nvalue = \"*.self_attn.q\"\naxis = \"cp\"\ntype = \"R\"\n";
 	static const char *const lines[] = {
 		"mesh: dp_shard 2, tp 2, sequence parallel\n",
-		"   1  store \"*.down_proj.weight\" on dp_shard as S(1) (c.toml:13:15)\n        2: *.mlp.down_proj.weight\n",
-		"   2  make \"*.self_attn.q\" on cp as R (c.toml:18:15)\n        no effect: cp has one rank\n",
+		" own  store \"*.down_proj.weight\" on dp_shard as S(1) (c.toml:13:15)\n        2: *.mlp.down_proj.weight\n",
+		" own  make \"*.self_attn.q\" on cp as R (c.toml:18:15)\n        no effect: cp has one rank\n",
 		" on cp as S(1) when head_swap\n        no effect: context parallelism is by gather (parallelism.context_parallel_method)\n",
 		" on tp as I when !sp\n        no effect: sequence parallelism is on (parallelism.enable_sequence_parallel)\n",
 		"param \"*\" on fsdp as S(0)\n",
@@ -362,9 +364,19 @@ static void case_printed(tt_test *t)
 	tt_config *cfg;
 	tt_run_options o;
 	tt_buf b = { 0 };
-	if (TT_CHECK_OK(t, options(t, text, 0, NULL, &cfg, &o)) && TT_CHECK_OK(t, tt_run_layouts_print(t->arena, &o, &b)))
+	if (TT_CHECK_OK(t, options(t, text, 0, NULL, &cfg, &o)) && TT_CHECK_OK(t, tt_run_layouts_print(t->arena, &o, &b))) {
+		tt_plan plan;
+		tt_run_plan(&o, &plan);
+		for (int i = plan.own.n; i < tt_plan_rows(&plan); i++) { /* with the numbers of errors */
+			tt_buf line = { 0 };
+			tt_layout_row_line(tt_plan_row(&plan, i), &line);
+			const char *row = tt_arena_printf(t->arena, "%4d  %s\n", (int)strtol(tt_plan_where(t->arena, &plan, i) + strlen("row "), NULL, 10), line.s);
+			TT_CHECK_MSG(t, strstr(b.s, row), "no \"%s\" in\n%s", row, b.s);
+			tt_buf_fini(&line);
+		}
 		for (int i = 0; i < TT_COUNT(lines); i++)
 			TT_CHECK_MSG(t, strstr(b.s, lines[i]), "no \"%s\" in\n%s", lines[i], b.s);
+	}
 	tt_buf_fini(&b);
 	/* one rank: the rows alone */
 	if (TT_CHECK_OK(t, options(t, "[data]\nsource = \"synthetic\"\n", 0, NULL, &cfg, &o)) && TT_CHECK_OK(t, tt_run_layouts_print(t->arena, &o, &b)))
@@ -372,10 +384,39 @@ static void case_printed(tt_test *t)
 	tt_buf_fini(&b);
 }
 
+/* Rows that the page quotes by number are those of the model's table. */
+static void case_documented(tt_test *t)
+{
+	char *text;
+	size_t n;
+	int rows = 0;
+	while (tt_llama_layouts[rows].value)
+		rows++;
+	if (!TT_CHECK_OK(t, tt_file_read(t->arena, "docs/layout-types.md", &text, &n)))
+		return;
+	static const char OF[] = " of the model's table: ";
+	int quoted = 0;
+	for (const char *p = text; (p = strstr(p, OF)); p += strlen(OF)) {
+		const char *digits = p, *words = p + strlen(OF);
+		while (digits > text && digits[-1] >= '0' && digits[-1] <= '9')
+			digits--;
+		int row = (int)strtol(digits, NULL, 10);
+		tt_buf line = { 0 };
+		if (TT_CHECK_MSG(t, row >= 1 && row <= rows, "row %d of %d", row, rows))
+			tt_layout_row_line(&tt_llama_layouts[row - 1], &line);
+		const char *quote = tt_arena_strndup(t->arena, words, strcspn(words, "\n"));
+		TT_CHECK_MSG(t, line.s && !strcmp(line.s, quote), "docs/layout-types.md: row %d is %s, not %s", row, line.s ? line.s : "none", quote);
+		tt_buf_fini(&line);
+		quoted++;
+	}
+	TT_CHECK(t, quoted > 0);
+}
+
 const tt_case tt_suite_layouts[] = {
 	{ "mistakes", case_mistakes, TT_TIER_QUICK },
 	{ "rows", case_rows, TT_TIER_QUICK },
 	{ "printed", case_printed, TT_TIER_QUICK },
+	{ "documented", case_documented, TT_TIER_QUICK },
 	{ "degrees", case_degrees, TT_TIER_QUICK },
 	{ "own_rows_run", case_own_rows_run, TT_TIER_QUICK },
 	{ 0 },

@@ -368,6 +368,39 @@ static void faults(tt_test *t)
 		     r.meshes[0].finding ? r.meshes[0].finding : "(nothing found)");
 }
 
+/* A run that ends with an error is no difference, nor is a plan that is refused; others are proven all the same. */
+static tt_status disk_full(void *ctx, struct tt_trainer *t, tt_moment m)
+{
+	(void)ctx;
+	if (m == TT_BEFORE_STEP && tt_trainer_rank(t) == 0)
+		TT_FAIL(TT_ERR_IO, "step-1/model.safetensors: No space left on device");
+	return TT_OK;
+}
+
+static void no_space(void *ctx, tt_run_options *o)
+{
+	static const tt_tamper t = { .moment = disk_full };
+	(void)ctx;
+	o->tamper = o->mesh.size[TT_DP_SHARD] > 1 ? &t : NULL;
+}
+
+static void errors(tt_test *t)
+{
+	static const tt_layout_row row = { TT_PLACE_STORE, "*.o_proj.weight", NULL, "tp", TT_S, 0, NULL };
+	static const char *const where = "c.toml:9:15";
+	tt_run_options o = options(t, 4, 2, false, TT_F32);
+	o.layouts = (tt_layouts){ &row, &where, 1 };
+	tt_verify_mesh m[] = { { .size = { 1, 2, 1, 1 }, .rows = 1 }, { .size = { 1, 1, 1, 2 }, .rows = 1 }, { .size = { 2, 1, 1, 1 }, .rows = 1 } };
+	tt_verify_options v = { .ranks = 2, .steps = 1, .list = m, .nlist = TT_COUNT(m), .fault = no_space };
+	tt_verify_result r;
+	if (!TT_CHECK_OK(t, tt_verify(t->arena, &o, &v, NULL, NULL, &r)))
+		return;
+	TT_CHECK(t, r.proven == 1 && r.failed == 2 && r.broken == 1 && r.refused == 1);
+	TT_CHECK(t, r.meshes[0].error == TT_ERR_IO && strstr(r.meshes[0].finding, "No space left"));
+	TT_CHECK(t, r.meshes[1].error == TT_ERR_TYPE && tt_verify_refused(&r.meshes[1]) && strstr(r.meshes[1].finding, where));
+	TT_CHECK(t, !r.meshes[2].error && !r.meshes[2].finding);
+}
+
 /* The small model stands for the config's: the same meshes of it are legal, and degrees divide its dims as they do the config's. */
 static void small_models(tt_test *t)
 {
@@ -423,6 +456,7 @@ const tt_case tt_suite_mesh[] = {
 	{ "hashes", hashes, TT_TIER_QUICK },
 	{ "slow_rank", slow_rank, TT_TIER_QUICK },
 	{ "faults", faults, TT_TIER_QUICK },
+	{ "errors", errors, TT_TIER_QUICK },
 	{ "illegal", illegal, TT_TIER_QUICK },
 	{ "small_models", small_models, TT_TIER_QUICK },
 	{ "eight", eight, TT_TIER_PROOF },

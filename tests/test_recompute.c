@@ -346,7 +346,11 @@ static void case_remedies(tt_test *t)
 		said(t, "activation_checkpoint.mode = \"full\"", f)));
 	refused(t, o, least, tt_arena_printf(t->arena, "; it fits with training.loss_chunks = 64, training.tokens_per_microbatch = 32 and "
 		"activation_checkpoint.mode = \"full\" together (%s)", tt_scale_bytes(least).s));
-	refused(t, o, least - 1, "with microbatches of one row and full recomputation it still needs");
+	refused(t, o, least - 1, "with training.loss_chunks = 64, training.tokens_per_microbatch = 32 and activation_checkpoint.mode = \"full\" it still needs");
+	/* What is so already is not offered. */
+	refused(t, all, least - 1, "; microbatches are of one row and all is recomputed already: a smaller model fits (");
+	all.loss_chunks = o.loss_chunks;
+	refused(t, all, TT_MIN(need_of(t, &all), least) - 1, "; with training.loss_chunks = 64 it still needs ");
 	/* A wide vocabulary in one piece: more pieces are enough. */
 	o.model.vocab_size = o.data.vocab_size = 2048;
 	o.loss_chunks = 1;

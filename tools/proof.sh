@@ -23,9 +23,9 @@ row() {
 	shift
 	out=$log/$(echo "$launcher $name $*" | cksum | cut -d' ' -f1)
 	$launcher "$bin/titan" verify configs/debug.toml --data.source=synthetic "$@" > "$out" 2>&1 </dev/null || touch "$log/failed"
-	sed -n 's/^\([0-9]*\) meshes proven:\(.*\); \([0-9]*\) differ; \([0-9]*\) are not legal; \([0-9.]*\) s$/\1 | \3 | \4 | \5/p' "$out" | sed "s/^/| $name | /; s/\$/ |/"
-	grep -aq "meshes proven" "$out" || { touch "$log/failed"; echo "| $name | failed: $(tail -n 1 "$out") | | | |"; }
-	grep -a -A1 DIFFERS "$out" >&2
+	sed -n 's/^\([0-9]*\) mesh[es]* proven[^:]*:\(.*\); \([0-9]*\) differ[s]*; \([0-9]*\) [a-z]* not legal; \([0-9.]*\) s$/\1 | \3 | \4 | \5/p' "$out" | sed "s/^/| $name | /; s/\$/ |/"
+	grep -aq "mesh[es]* proven" "$out" || { touch "$log/failed"; echo "| $name | failed: $(tail -n 1 "$out") | | | |"; }
+	grep -a -A1 -e DIFFERS -e FAILED -e REFUSED "$out" >&2
 }
 
 head='| model | meshes proven | that differ | not legal | seconds |

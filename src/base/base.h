@@ -147,7 +147,7 @@ static inline double tt_plain_nan(double v) { return v != v ? __builtin_nan("") 
 
 /* Levenshtein distance, with a swap of neighbours counting one. */
 int tt_edit_distance(const char *a, const char *b);
-/* The candidate nearest to `word` if it is near enough to be a typo (distance <= max(2, length/3)); else NULL. */
+/* The candidate nearest to `word` if it is near enough to be a typo (distance <= max(2, length/3), and half of the shorter); else NULL. */
 const char *tt_nearest(const char *word, const char *const *candidates, int n);
 /* Glob match with * ? [..] where '.' and '/' are ordinary characters. */
 bool tt_glob_match(const char *pattern, const char *text);

@@ -120,7 +120,7 @@ const char *tt_nearest(const char *word, const char *const *candidates, int n)
 	int best_d = TT_MAX(2, (int)strlen(word) / 3) + 1;
 	for (int i = 0; i < n; i++) {
 		int d = tt_edit_distance(word, candidates[i]);
-		if (d < best_d) {
+		if (d < best_d && 2 * (size_t)d <= TT_MIN(strlen(candidates[i]), strlen(word))) {
 			best_d = d;
 			best = candidates[i];
 		}

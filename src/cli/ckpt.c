@@ -305,6 +305,13 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 		return verify(a, words[1]);
 	if (n == 3 && !strcmp(words[0], "export") && !hash)
 		return export_to(a, words[1], words[2], dtype);
+	static const char *const verbs[] = { "inspect", "verify", "export" };
+	bool known = false;
+	for (int i = 0; i < TT_COUNT(verbs) && n; i++)
+		known |= !strcmp(words[0], verbs[i]);
+	const char *near = n && !known ? tt_nearest(words[0], verbs, TT_COUNT(verbs)) : NULL;
+	if (n && !known)
+		TT_FAIL(TT_ERR_USAGE, "titan ckpt has no verb %s%s%s%s: there are inspect, verify and export (%s)", words[0], near ? ": did you mean " : "", near ? near : "", near ? "?" : "", usage);
 	TT_FAIL(TT_ERR_USAGE, "%s", usage);
 }
 

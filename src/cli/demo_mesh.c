@@ -71,7 +71,7 @@ static tt_status side_by_side(tt_arena *a, const tt_config *one, const tt_config
 static void differs(void *ctx, const tt_verify_mesh *m)
 {
 	if (m->finding)
-		printf("  DIFFERS %s: %s\n", tt_verify_mesh_name(ctx, m), m->finding);
+		printf("  %s %s: %s\n", m->error ? "FAILED " : "DIFFERS", tt_verify_mesh_name(ctx, m), m->finding);
 }
 
 static tt_status prove(tt_arena *a, const tt_config *cfg)
@@ -85,9 +85,9 @@ static tt_status prove(tt_arena *a, const tt_config *cfg)
 	fflush(stdout);
 	TT_TRY(tt_verify(a, &o, &v, differs, a, &r));
 	printf("  %lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits; %lld differ; %lld are not legal; %.0f s\n",
-	       (long long)r.proven, (long long)r.numbers, (long long)r.states, (long long)r.failed, (long long)r.illegal, tt_now() - t0);
+	       (long long)r.proven, (long long)r.numbers, (long long)r.states, (long long)(r.failed - r.refused - r.broken), (long long)r.illegal, tt_now() - t0);
 	if (r.failed)
-		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
+		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not %s", (long long)r.failed, r.refused + r.broken ? "proven" : "one rank");
 	return TT_OK;
 }
 

@@ -399,8 +399,11 @@ static tt_status doctor(tt_arena *a, int argc, const char *const *argv)
 			o.measure = true;
 		else
 			rest[n++] = argv[i];
-	tt_config *cfg;
+	tt_config *cfg, whole;
+	const char *note;
 	TT_TRY(tt_cli_config(a, n, rest, NULL, &cfg));
+	TT_TRY(tt_config_to_plan(a, cfg, &whole, &note));
+	cfg = &whole;
 	TT_TRY(tt_isa_parse(tt_cfg_isa_word(cfg->debug.isa), &o.isa));
 	o.run_folder = cfg->job.dump_folder;
 	o.threads = (int)cfg->hardware.threads;
@@ -410,6 +413,8 @@ static tt_status doctor(tt_arena *a, int argc, const char *const *argv)
 		path = strncmp(rest[i], "--", 2) ? rest[i] : path;
 	tt_doctor_plan plan;
 	if (path) {
+		if (note && !o.json)
+			tt_log(TT_LOG_INFO, "%s", note);
 		TT_TRY(tt_doctor_plan_make(a, path, cfg, &plan));
 		o.plan = &plan;
 	}

@@ -65,10 +65,15 @@ static tt_status check_flags(tt_arena *a, const tt_command *c, int argc, const c
 {
 	for (int i = 0; i < argc; i++) {
 		const char *next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) ? argv[i + 1] : NULL;
-		if (!strncmp(argv[i], "--", 2))
+		if (!strcmp(argv[i], "--"))
+			TT_FAIL(TT_ERR_USAGE, "--: a flag's name is missing (titan %s --help lists them)", c->name);
+		if (!strncmp(argv[i], "--", 2)) {
 			TT_TRY(check_flag(a, c, argv[i], next));
-		else if (argv[i][0] == '-')
-			TT_FAIL(TT_ERR_USAGE, "%s: flags begin with two dashes: -%s (titan %s --help)", argv[i], argv[i], c->name);
+		} else if (argv[i][0] == '-') {
+			const char *two = tt_arena_printf(a, "-%s", argv[i]);
+			bool meant = argv[i][1] && (strchr(two, '.') || strchr(two, '=')) && check_flag(a, c, two, next) == TT_OK; /* what it would be is one */
+			TT_FAIL(TT_ERR_USAGE, "%s: flags begin with two dashes%s%s (titan %s --help)", argv[i], meant ? ": " : "", meant ? two : "", c->name);
+		}
 	}
 	return TT_OK;
 }

@@ -303,7 +303,7 @@ static tt_status help(tt_arena *a, int argc, const char *const *argv, tt_buf *b)
 			return TT_OK;
 		}
 		TT_FAIL(TT_ERR_USAGE, "titan help takes a command, --doc, --man[=PAGE] or --completion=bash|zsh|fish, got \"%s\"%s%s%s", what,
-			near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
+			near ? ": did you mean " : " (titan --help lists the commands)", near ? near : "", near ? "?" : "");
 	}
 	return TT_OK;
 }

@@ -42,7 +42,14 @@ static tt_status parse(command *c, int argc, const char *const *argv)
 			c->name = strncmp(argv[i], "--", 2) ? argv[i] : c->name;
 		}
 	}
-	return tt_cli_config(c->a, n, rest, NULL, &c->cfg);
+	tt_config *cfg;
+	TT_TRY(tt_cli_config(c->a, n, rest, NULL, &cfg));
+	const char *note;
+	c->cfg = TT_NEW(c->a, tt_config);
+	TT_TRY(tt_config_to_plan(c->a, cfg, c->cfg, &note));
+	if (note && !c->json)
+		tt_log(TT_LOG_INFO, "%s", note);
+	return TT_OK;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------------------ */

@@ -62,6 +62,26 @@ static tt_status parse_flag(tt_arena *a, const char *arg, plot_args *out)
 	return TT_OK;
 }
 
+/* Numbers of steps that any of the runs has, in the order of the files. */
+static const char *all_names(tt_arena *a, const tt_metrics_run *runs, int nruns)
+{
+	const char *all = "";
+	for (int r = 0; r < nruns; r++)
+		for (int64_t i = 0; i < runs[r].nnames; i++) {
+			const char *name = runs[r].names[i];
+			bool told = !strcmp(name, "step") || !strcmp(name, "time") || !strcmp(name, "schema");
+			for (int q = 0; q < r && !told; q++)
+				for (int64_t k = 0; k < runs[q].nnames && !told; k++)
+					told = !strcmp(runs[q].names[k], name);
+			if (!told)
+				all = tt_arena_printf(a, "%s%s%s", all, *all ? ", " : "", name);
+		}
+	for (int r = 0; r < nruns; r++)
+		if (runs[r].validations.n)
+			return tt_arena_printf(a, "%s%sbits_per_token", all, *all ? ", " : "");
+	return *all ? all : "none";
+}
+
 static tt_status plot_runs(tt_arena *a, int argc, const char *const *argv, tt_buf *svg)
 {
 	static const char *const usual[] = { "loss", "tokens_per_s" };
@@ -84,7 +104,8 @@ static tt_status plot_runs(tt_arena *a, int argc, const char *const *argv, tt_bu
 	for (int i = 0; i < p.nmetrics; i++) {
 		const char *near = NULL;
 		if (!tt_metrics_known(runs, p.nruns, p.metrics[i], &near))
-			TT_FAIL(TT_ERR_USAGE, "--metric: no run has %s%s%s%s", p.metrics[i], near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
+			TT_FAIL(TT_ERR_USAGE, "--metric: no run has %s%s%s; there are %s", p.metrics[i], near ? ": did you mean " : "", near ? tt_arena_printf(a, "%s?", near) : "",
+				all_names(a, runs, p.nruns));
 	}
 	tt_plot_svg(runs, p.nruns, p.metrics, p.nmetrics, &p.plot, svg);
 	if (!strcmp(p.out, "-")) {

@@ -1,7 +1,15 @@
 /* verify.c: `titan verify`: meshes against one rank. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/fs.h"
 #include "cli/cli.h"
 #include "train/verify.h"
 
@@ -15,13 +23,46 @@ static int ranks_of(const int *size)
 	return n;
 }
 
+/* What became of a mesh: worse ones behind. */
+typedef enum verdict { PROVEN, ILLEGAL, REFUSED, FAILED, DIFFERS, VERDICTS } verdict;
+static verdict verdict_of(const tt_verify_mesh *m)
+{
+	return m->illegal ? ILLEGAL : !m->finding ? PROVEN : tt_verify_refused(m) ? REFUSED : m->error ? FAILED : DIFFERS;
+}
+
+static bool same_mesh(const tt_verify_mesh *x, const tt_verify_mesh *y)
+{
+	bool cp = x->size[TT_CP] > 1;
+	return !memcmp(x->size, y->size, sizeof x->size) && x->sp == y->sp && (!cp || (x->cp_method == y->cp_method && x->cp_balance == y->cp_balance));
+}
+
+/* Meshes by what became of them in all their runs. */
+typedef struct counts { int64_t of[VERDICTS], runs; } counts;
+static counts count(const tt_verify_result *r)
+{
+	counts c = { .runs = r->n };
+	for (int64_t i = 0; i < r->n; i++) {
+		bool first = true;
+		verdict worst = verdict_of(&r->meshes[i]);
+		for (int64_t k = 0; k < r->n; k++)
+			if (same_mesh(&r->meshes[i], &r->meshes[k])) {
+				first &= k >= i;
+				worst = TT_MAX(worst, verdict_of(&r->meshes[k]));
+			}
+		c.of[worst] += first;
+	}
+	return c;
+}
+
 static void seen(void *ctx, const tt_verify_mesh *m)
 {
+	static const char *const gathered[] = { "", ", all gathered again", ", gathered once" };
+	static const char *const words[] = { [PROVEN] = "equal", [REFUSED] = "REFUSED", [FAILED] = "FAILED", [DIFFERS] = "DIFFERS" };
 	if (m->illegal) /* told at the end, by reason */
 		return;
-	static const char *const gathered[] = { "", ", all gathered again", ", gathered once" };
-	printf("  %-7s %-44s microbatches of %lld row%s%s%s%s, %.2f s%s%s\n", m->finding ? "DIFFERS" : "equal", tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
-	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->in_turn ? ", no overlap" : "", m->seconds, m->finding ? "\n          " : "", m->finding ? m->finding : "");
+	printf("  %-7s %-44s microbatches of %lld row%s%s%s%s, %.2f s%s%s%s%s\n", words[verdict_of(m)], tt_verify_mesh_name(ctx, m), (long long)m->rows, m->rows == 1 ? "" : "s",
+	       m->recompute ? ", recomputed" : "", m->size[TT_DP_SHARD] * m->size[TT_CP] > 1 ? gathered[m->gathered] : "", m->in_turn ? ", no overlap" : "", m->seconds, m->finding ? "\n          " : "",
+	       m->error ? tt_status_name(m->error) : "", m->error ? ": " : "", m->finding ? m->finding : "");
 	fflush(stdout);
 }
 
@@ -111,6 +152,11 @@ static tt_status parse_meshes(tt_arena *a, const char *flag, const char *text, c
 		if (!*one)
 			continue;
 		TT_TRY(parse_mesh(a, flag, one, like, &m));
+		bool again = false;
+		for (int64_t i = 0; i < v->nlist && !again; i++)
+			again = same_mesh(&list[i], &m);
+		if (again)
+			continue;
 		v->ranks = TT_MAX(v->ranks, ranks_of(m.size));
 		for (m.rows = 1; m.rows <= (v->full ? 1 : 2); m.rows++) {
 			m.recompute = m.in_turn = m.rows == 2;
@@ -207,28 +253,157 @@ static void print_illegal(tt_arena *a, const tt_verify_result *r)
 	}
 }
 
+/* INT and TERM, for a thread of their own: the first ends the proof after the mesh at hand, the second at once. The folder of saves is removed by this
+ * process, or, if that has been killed (Open MPI's launcher gives ranks a second), by a child that waits for its end. */
+typedef struct stopper {
+	int asked; /* atomic */
+	char *folder;
+	pid_t sweeper;
+	int alive; /* the writing end of the pipe that the sweeper reads; it ends with this process */
+	sigset_t signals, was;
+	pthread_t thread;
+	bool runs, says;
+} stopper;
+
+static void *listen_for_signals(void *arg)
+{
+	stopper *s = arg;
+	tt_thread_set(0, "signals");
+	for (int number;;) {
+		if (sigwait(&s->signals, &number))
+			continue;
+		if (!__atomic_load_n(&s->asked, __ATOMIC_RELAXED)) {
+			__atomic_store_n(&s->asked, number, __ATOMIC_RELAXED);
+			if (s->says)
+				tt_log(TT_LOG_INFO, "stopping after this mesh; again to stop now");
+			continue;
+		}
+		signal(number, SIG_DFL);
+		kill(getpid(), number);
+		sigset_t one;
+		sigemptyset(&one);
+		sigaddset(&one, number);
+		pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+	}
+	return NULL;
+}
+
+/* Alone in a session, so that whoever kills this process's group does not kill it, and without the output that a launcher waits for. */
+static _Noreturn void sweep(const char *folder, int from)
+{
+	enum { FILES = 1024 };
+	char byte;
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+	(void)setsid();
+	(void)dup2(from, 0);
+	for (int i = 1; i < FILES; i++)
+		(void)close(i);
+	while (read(0, &byte, 1) < 0 && errno == EINTR)
+		;
+	tt_fs_temp_remove(folder);
+	_exit(0);
+}
+
+/* Before the first thread. */
+static tt_status stopper_start(tt_arena *a, stopper *s, bool says)
+{
+	static const int numbers[] = { SIGINT, SIGTERM };
+	int ends[2];
+	TT_TRY(tt_fs_temp(a, "titan-verify", &s->folder));
+	s->says = says;
+	s->alive = s->sweeper = -1;
+	if (!pipe2(ends, O_CLOEXEC)) {
+		s->sweeper = fork();
+		if (!s->sweeper)
+			sweep(s->folder, ends[0]);
+		s->alive = ends[1];
+		close(ends[0]);
+	}
+	sigemptyset(&s->signals);
+	for (int i = 0; i < TT_COUNT(numbers); i++) {
+		struct sigaction now;
+		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) /* who was started deaf to one stays so */
+			sigaddset(&s->signals, numbers[i]);
+	}
+	pthread_sigmask(SIG_BLOCK, &s->signals, &s->was); /* all threads from here on leave them to that one */
+	s->runs = !pthread_create(&s->thread, NULL, listen_for_signals, s);
+	if (!s->runs)
+		pthread_sigmask(SIG_SETMASK, &s->was, NULL);
+	return TT_OK;
+}
+
+static void stopper_end(stopper *s)
+{
+	if (!s->folder)
+		return;
+	tt_fs_temp_remove(s->folder);
+	if (s->alive >= 0)
+		close(s->alive);
+	if (s->sweeper > 0)
+		(void)!waitpid(s->sweeper, NULL, 0);
+	if (s->runs) {
+		pthread_cancel(s->thread);
+		pthread_join(s->thread, NULL);
+		pthread_sigmask(SIG_SETMASK, &s->was, NULL);
+	}
+}
+
 typedef struct work {
 	tt_arena *a;
 	const words *w;
 	const tt_run_options *o;
 	tt_verify_options *v;
 	bool all; /* every mesh */
+	stopper *stop;
 } work;
 
-static void print_result(const work *k, const tt_verify_result *r, double seconds)
+static void print_result(const work *k, const tt_verify_result *r, const counts *c, double seconds)
 {
 	const tt_verify_options *v = k->v;
+	long long n = (long long)c->of[PROVEN];
 	print_illegal(k->a, r);
 	if (k->all)
 		printf("  not run: meshes of more than %d ranks%s\n", v->ranks, v->ranks < TT_VERIFY_RANKS ? tt_arena_printf(k->a, " (--ranks=%d)", TT_VERIFY_RANKS) : "");
 	print_model(k->o, v, &r->model);
-	if (v->fast)
-		printf("%lld meshes proven: each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)", (long long)r->proven);
+	if (!n)
+		printf("no mesh is proven");
 	else
-		printf("%lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s", (long long)r->proven,
+		printf("%lld mesh%s proven%s: ", n, n == 1 ? "" : "es", r->proven > n ? tt_arena_printf(k->a, ", in %lld runs", (long long)r->proven) : "");
+	if (n && v->fast)
+		printf("each token's hidden states and loss have one rank's bits (gradients are not promised in fast numerics)");
+	else if (n)
+		printf("after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits%s",
 		       (long long)r->numbers, (long long)r->states, v->full ? "" : ", and in step 1 every value");
-	printf("; %lld differ; %lld are not legal; %.1f s\n", (long long)r->failed, (long long)r->illegal, seconds);
+	printf("; %lld differ%s", (long long)c->of[DIFFERS], c->of[DIFFERS] == 1 ? "s" : "");
+	if (c->of[FAILED])
+		printf("; %lld failed", (long long)c->of[FAILED]);
+	if (c->of[REFUSED])
+		printf("; %lld %s refused", (long long)c->of[REFUSED], c->of[REFUSED] == 1 ? "is" : "are");
+	printf("; %lld %s not legal; %.1f s\n", (long long)c->of[ILLEGAL], c->of[ILLEGAL] == 1 ? "is" : "are", seconds);
 	fflush(stdout);
+}
+
+/* The exit's text: what differs comes before what was not compared. */
+static tt_status judge(const work *k, const tt_verify_result *r, const counts *c)
+{
+	if (r->stopped)
+		TT_FAIL(TT_ERR_STOP, "stopped by signal %d after %lld of %lld runs of meshes", r->stopped, (long long)r->n, (long long)r->listed);
+	long long differ = (long long)c->of[DIFFERS], open = (long long)(c->of[FAILED] + c->of[REFUSED]);
+	if (differ)
+		TT_FAIL(TT_ERR_NUMERIC, "%lld mesh%s not one rank%s", differ, differ == 1 ? " is" : "es are", open ? tt_arena_printf(k->a, ", and %lld more could not be compared", open) : "");
+	for (int64_t i = 0; i < r->n; i++) {
+		const tt_verify_mesh *m = &r->meshes[i];
+		if (m->error)
+			TT_FAIL(m->error, "%lld mesh%s could not be compared, %s%s: %s", open, open == 1 ? "" : "es", open == 1 ? "" : "the first is ", tt_verify_mesh_name(k->a, m), m->finding);
+	}
+	for (int64_t i = 0; i < r->n && !k->all; i++)
+		if (r->meshes[i].illegal)
+			TT_FAIL(TT_ERR_USAGE, "%s: %s: %s", k->w->flag, tt_verify_mesh_name(k->a, &r->meshes[i]), r->meshes[i].illegal);
+	if (!c->of[PROVEN])
+		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", k->v->ranks);
+	return TT_OK;
 }
 
 /* `c`: NULL where ranks are threads that tt_verify makes; else this process's, of which the first prints. */
@@ -240,22 +415,19 @@ static tt_status prove(tt_comm *c, void *ctx)
 	tt_verify_result r;
 	double t0 = tt_now();
 	v->comm = c;
+	v->folder = k->stop->folder;
+	v->stop = &k->stop->asked;
 	if (prints)
 		printf("one rank against %s, %s, ranks as %s\n", k->all ? tt_arena_printf(k->a, "every mesh of 2 to %d ranks", v->ranks) : k->w->meshes,
 		       v->fast ? "fast numerics: the forward of one step" :
 				 tt_arena_printf(k->a, "exact numerics: %d steps from the start, a save, and 2 steps from the save of the mesh before", v->steps),
 		       c ? "processes of an MPI job" : "threads");
+	fflush(stdout);
 	TT_TRY(tt_verify(k->a, k->o, v, prints ? seen : NULL, k->a, &r));
+	counts n = count(&r);
 	if (prints)
-		print_result(k, &r, tt_now() - t0);
-	for (int64_t i = 0; i < r.n && !k->all; i++)
-		if (r.meshes[i].illegal)
-			TT_FAIL(TT_ERR_USAGE, "%s: %s: %s", k->w->flag, tt_verify_mesh_name(k->a, &r.meshes[i]), r.meshes[i].illegal);
-	if (!r.proven && !r.failed)
-		TT_FAIL(TT_ERR_USAGE, "nothing was compared: no mesh of 2 to %d ranks is legal (--ranks)", v->ranks);
-	if (r.failed)
-		TT_FAIL(TT_ERR_NUMERIC, "%lld meshes are not one rank", (long long)r.failed);
-	return TT_OK;
+		print_result(k, &r, &n, tt_now() - t0);
+	return judge(k, &r, &n);
 }
 
 /* Do ranks come from where --backend says? */
@@ -266,6 +438,18 @@ static tt_status check_backend(const words *w, const tt_comm_launch *l)
 	if (w->backend && !strcmp(w->backend, "threads") && l->size > 1)
 		TT_FAIL(TT_ERR_USAGE, "--backend=threads, and %s started %d processes", l->by, l->size);
 	return TT_OK;
+}
+
+/* Degrees on the command line were meant to matter. */
+static void say_degrees(const tt_config *cfg)
+{
+	static const char *const keys[] = { "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree", "parallelism.context_parallel_degree",
+					    "parallelism.tensor_parallel_degree" };
+	for (int i = 0; i < TT_COUNT(keys); i++) {
+		const char *at = tt_config_source(cfg, keys[i]);
+		if (at && !strncmp(at, "--", 2))
+			tt_log(TT_LOG_WARN, "%s: has no effect: titan verify takes every mesh, or those of --mesh and --meshes (--mesh=tp=2)", at);
+	}
 }
 
 static tt_status run(tt_arena *a, int argc, const char *const *argv)
@@ -279,22 +463,26 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	tt_config *cfg;
 	tt_run_options o;
 	TT_TRY(tt_cli_config(a, w.n, w.rest, NULL, &cfg));
-	/* Its own mesh is none of those that are run, and may want more ranks than it says (`--ranks` of train). */
-	cfg->parallelism.data_parallel_replicate_degree = cfg->parallelism.context_parallel_degree = cfg->parallelism.tensor_parallel_degree = cfg->hardware.ranks = 1;
-	cfg->parallelism.data_parallel_shard_degree = -1;
-	TT_TRY(tt_run_options_from_config(a, cfg, &o));
+	if (l.rank == 0)
+		say_degrees(cfg);
+	tt_config own = tt_config_to_verify(cfg, v.full);
+	TT_TRY(tt_run_options_from_config(a, &own, &o));
 	bool all = !w.meshes || !strcmp(w.meshes, "all");
 	tt_run_mesh like = { .sp = cfg->parallelism.enable_sequence_parallel, .cp_method = o.mesh.cp_method, .cp_balance = o.mesh.cp_balance };
 	v.methods = all;
 	if (!all)
 		TT_TRY(parse_meshes(a, w.flag, w.meshes, &like, &v));
-	work k = { a, &w, &o, &v, all };
-	if (l.size == 1)
-		return prove(NULL, &k);
-	if (v.ranks > l.size)
+	if (v.ranks > l.size && l.size > 1)
 		TT_FAIL(TT_ERR_USAGE, "%s asks for %d ranks, and %s started %d processes", all ? "--ranks" : w.flag, v.ranks, l.by, l.size);
-	tt_comm_options c = { .init_timeout_s = 300, .spin_us = 20 };
-	return tt_comm_mpi(&c, prove, &k);
+	stopper stop = { 0 };
+	work k = { a, &w, &o, &v, all, &stop };
+	tt_status s = stopper_start(a, &stop, l.rank == 0);
+	if (s == TT_OK && l.size == 1)
+		s = prove(NULL, &k);
+	else if (s == TT_OK)
+		s = tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .spin_us = 20 }, prove, &k);
+	stopper_end(&stop);
+	return s;
 }
 
 tt_status tt_cmd_verify(int argc, const char *const *argv)

@@ -121,6 +121,8 @@ tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out)
 	if (slash)
 		slash[1] = 0;
 	const char *said = getenv("TITAN_MPI") && *getenv("TITAN_MPI") ? getenv("TITAN_MPI") : NULL, *only = said ? said : l->any ? NULL : l->mpi;
+	if (said && strcmp(said, names[0]) && strcmp(said, names[1]))
+		TT_FAIL(TT_ERR_USAGE, "TITAN_MPI=%s: there are plug-ins for %s and %s", said, names[0], names[1]);
 	tt_buf tried = { 0 };
 	const tt_mpi_api *api = NULL;
 	int first = !only && !strcmp(l->mpi, names[1]);
@@ -133,8 +135,7 @@ tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out)
 	}
 	if (!api)
 		tt_error_set(TT_ERR_USAGE, __FILE__, __LINE__, "%s started %d ranks, and there is no plug-in for its MPI%s: %s (install libopenmpi-dev or libmpich-dev, "
-			     "then make; TITAN_MPI=openmpi or mpich says which)", l->by, l->size, said ? " as TITAN_MPI has it" : "",
-			     tried.n ? tried.s : "TITAN_MPI names none that is known");
+			     "then make; TITAN_MPI=openmpi or mpich says which)", l->by, l->size, said ? " as TITAN_MPI has it" : "", tried.n ? tried.s : "");
 	tt_buf_fini(&tried);
 	if (!api)
 		return TT_ERR_USAGE;

@@ -235,6 +235,13 @@ static tt_status flag_value(loader *l, const tt_key *k, const char *flag, const 
 	}
 	tt_status st = tt_toml_parse_value(l->arena, tt_arena_printf(l->arena, "--%s", k->full), s, strlen(s), out);
 	bool strict = words || k->type == TT_KEY_STRINGS || k->type == TT_KEY_TABLES;
+	if (st != TT_OK && k->type == TT_KEY_INT && s[0] != '\0' && s[strspn(s, "+-_0123456789")] == '\0') { /* digits: more than there is room for */
+		tt_buf range = {0};
+		tt_key_print_range(k, &range);
+		const char *text = tt_arena_strdup(l->arena, range.s);
+		tt_buf_fini(&range);
+		TT_FAIL(TT_ERR_USAGE, "%s: %s = %s is out of range: %s", flag, k->full, s, text);
+	}
 	if (st != TT_OK && !strict) {
 		*out = string_node(l->arena, s, strlen(s));
 		st = TT_OK;

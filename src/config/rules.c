@@ -252,9 +252,13 @@ static tt_status check_multiple(tt_arena *a, const tt_config *c, const char *who
 {
 	if (n % k == 0)
 		return TT_OK;
-	int64_t below = n / k * k;
+	int64_t below = n / k * k, most = INT64_MAX;
+	for (int i = 0; i < tt_keys_n; i++)
+		if (!strcmp(tt_keys[i].full, whole))
+			most = tt_keys[i].i_most;
+	bool above = k <= most - below; /* else the key does not take it */
 	TT_FAIL(TT_ERR_USAGE, "%s%s = %lld is no multiple of %s = %lld (%s)", tt_config_at(a, c, part, whole), whole, (long long)n, part, (long long)k,
-		tt_arena_printf(a, below ? "%lld or %lld would be" : "%lld would be", (long long)(below ? below : k), (long long)(below + k)));
+		tt_arena_printf(a, below && above ? "%lld or %lld would be" : "%lld would be", (long long)(below ? below : k), (long long)(below + k)));
 }
 
 /* Steps and microbatches are whole rows of context_length tokens; the last microbatch of a step may be smaller. */

@@ -56,10 +56,10 @@ static void print_rows(tt_arena *a, const tt_plan *plan, const tt_graph *model, 
 		const tt_layout_row *r = tt_plan_row(plan, i);
 		tt_buf line = { 0 };
 		tt_layout_row_line(r, &line);
-		if (i < plan->own.n)
-			tt_buf_printf(b, "%4d  %s (%s)\n", i + 1, line.s, plan->own.where[i]);
+		if (i < plan->own.n) /* named by its place; the model's have numbers, the same with own rows and without (tt_plan_where) */
+			tt_buf_printf(b, " own  %s (%s)\n", line.s, plan->own.where[i]);
 		else
-			tt_buf_printf(b, "%4d  %s\n", i + 1, line.s);
+			tt_buf_printf(b, "%4d  %s\n", i - plan->own.n + 1, line.s);
 		tt_buf_fini(&line);
 		const char *idle = tt_row_idle(a, plan, i);
 		tt_buf_str(b, "        ");

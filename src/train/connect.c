@@ -322,3 +322,45 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	*out = o;
 	return TT_OK;
 }
+
+/* ---- configs of which nothing is run ----------------------------------------------------------------------------------------------------- */
+
+/* No text is named, and none is read: the model's ids are what rows would hold. */
+static void without_data(tt_config *c)
+{
+	if (!c->data.paths.n)
+		c->data.source = TT_CFG_SOURCE_SYNTHETIC;
+}
+
+tt_status tt_config_to_plan(tt_arena *a, const tt_config *cfg, tt_config *out, const char **note)
+{
+	enum { MOST = 1 << 20 }; /* of hardware.ranks */
+	tt_config c = *cfg;
+	const int64_t degree[] = { c.parallelism.data_parallel_replicate_degree, TT_MAX(c.parallelism.data_parallel_shard_degree, (int64_t)1), c.parallelism.context_parallel_degree,
+				   c.parallelism.tensor_parallel_degree };
+	int64_t ranks = 1;
+	*note = NULL;
+	without_data(&c);
+	for (int i = 0; i < TT_COUNT(degree); i++) {
+		if (degree[i] > MOST / ranks)
+			TT_FAIL(TT_ERR_USAGE, "the degrees of [parallelism] make more than %d ranks, the most that hardware.ranks may be", (int)MOST);
+		ranks *= degree[i];
+	}
+	if (!tt_config_source(cfg, "hardware.ranks") && ranks > 1) {
+		c.hardware.ranks = ranks;
+		*note = tt_arena_printf(a, "hardware.ranks is not set: %lld ranks, as many as the degrees of [parallelism] make (--ranks=N for others)", (long long)ranks);
+	}
+	*out = c;
+	return TT_OK;
+}
+
+tt_config tt_config_to_verify(const tt_config *cfg, bool full)
+{
+	tt_config c = *cfg;
+	if (!full)
+		without_data(&c);
+	c.hardware.ranks = 1;
+	c.parallelism.data_parallel_replicate_degree = c.parallelism.context_parallel_degree = c.parallelism.tensor_parallel_degree = 1;
+	c.parallelism.data_parallel_shard_degree = -1;
+	return c;
+}

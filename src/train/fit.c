@@ -100,6 +100,22 @@ static bool by_shards(way *w, int64_t limit)
 	return false;
 }
 
+/* The settings of `to` that `o` does not have: "training.loss_chunks = 64 and ..."; "": it has them all. */
+static const char *settings(tt_arena *a, const tt_run_options *o, const tt_run_options *to)
+{
+	const char *all[3], *s = "";
+	int n = 0;
+	if (o->loss_chunks != to->loss_chunks)
+		all[n++] = tt_arena_printf(a, "training.loss_chunks = %d", to->loss_chunks);
+	if (o->tokens_per_microbatch != to->tokens_per_microbatch)
+		all[n++] = tt_arena_printf(a, "training.tokens_per_microbatch = %lld", (long long)to->tokens_per_microbatch);
+	if (o->recompute.mode != to->recompute.mode)
+		all[n++] = "activation_checkpoint.mode = \"full\"";
+	for (int i = 0; i < n; i++)
+		s = tt_arena_printf(a, "%s%s%s", s, !i ? "" : i < n - 1 ? ", " : " and ", all[i]);
+	return s;
+}
+
 tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, bool more_ranks)
 {
 	const char *said = tt_arena_strdup(a, tt_error_text());
@@ -129,18 +145,27 @@ tt_status tt_fit_refuse(tt_arena *a, const tt_run_options *o, int64_t limit, boo
 	set_rows(&all.o, 1);
 	all.o.loss_chunks = MOST_CHUNKS;
 	all.o.recompute = (tt_recompute){ .mode = TT_RECOMPUTE_FULL };
+	const char *with = settings(a, o, &all.o);
 	if (fits(&all, limit))
-		TT_FAIL(TT_ERR_MEMORY, "%s; it fits with training.loss_chunks = %d, training.tokens_per_microbatch = %lld and activation_checkpoint.mode = "
-			"\"full\" together (%s)", said, all.o.loss_chunks, (long long)all.o.tokens_per_microbatch, tt_scale_bytes(all.bytes).s);
+		TT_FAIL(TT_ERR_MEMORY, "%s; it fits with %s together (%s)", said, with, tt_scale_bytes(all.bytes).s);
 	int64_t alone = all.bytes, ranks = 1;
 	if (more_ranks && by_shards(&all, limit)) {
 		for (int i = 0; i < TT_RUN_AXES; i++)
 			ranks *= TT_MAX(all.o.mesh.size[i], 1);
-		TT_FAIL(TT_ERR_MEMORY, "%s; with training.loss_chunks = %d, training.tokens_per_microbatch = %lld and activation_checkpoint.mode = \"full\" it still needs %s, and fits "
-			"with them on %lld ranks, parallelism.data_parallel_shard_degree = %d (%s)", said, (int)MOST_CHUNKS, (long long)all.o.tokens_per_microbatch,
-			tt_scale_bytes(alone).s, (long long)ranks, all.o.mesh.size[TT_DP_SHARD], tt_scale_bytes(all.bytes).s);
+		/* Where ranks are enough the settings may stay. */
+		way ranks_alone = { quiet, 0, NULL };
+		ranks_alone.o.mesh.size[TT_DP_SHARD] = all.o.mesh.size[TT_DP_SHARD];
+		ranks_alone.o.mesh.comm = tt_comm_fake_create((int)ranks - 1, (int)ranks);
+		bool enough = fits(&ranks_alone, limit);
+		tt_comm_fake_destroy(ranks_alone.o.mesh.comm);
+		const char *where = tt_arena_printf(a, "%lld ranks, parallelism.data_parallel_shard_degree = %d or -1 (%s)", (long long)ranks, all.o.mesh.size[TT_DP_SHARD],
+						    tt_scale_bytes(enough ? ranks_alone.bytes : all.bytes).s);
+		if (enough)
+			TT_FAIL(TT_ERR_MEMORY, "%s; it fits on %s", said, where);
+		TT_FAIL(TT_ERR_MEMORY, "%s; with %s it still needs %s, and fits with them on %s", said, with, tt_scale_bytes(alone).s, where);
 	}
-	all.bytes = alone;
-	TT_FAIL(TT_ERR_MEMORY, "%s; with microbatches of one row and full recomputation it still needs %s: a smaller model fits (model.flavor, "
-		"model.num_hidden_layers, model.hidden_size)", said, tt_scale_bytes(all.bytes).s);
+	if (!*with)
+		TT_FAIL(TT_ERR_MEMORY, "%s; microbatches are of one row and all is recomputed already: a smaller model fits (model.flavor, model.num_hidden_layers, model.hidden_size)", said);
+	TT_FAIL(TT_ERR_MEMORY, "%s; with %s it still needs %s: a smaller model fits (model.flavor, "
+		"model.num_hidden_layers, model.hidden_size)", said, with, tt_scale_bytes(alone).s);
 }

@@ -116,6 +116,11 @@ typedef struct tt_tamper {
 tt_status tt_config_resolve(tt_arena *a, const tt_config *cfg, tt_config *out) TT_CHECKED;
 /* Reads a config into run options: flavor or config.json, overrides, data, everything. Checks what needs several keys at once. */
 tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_options *out) TT_CHECKED;
+/* `cfg` as `titan plan` and `titan doctor` take it, who run nothing: it needs no data, and where hardware.ranks is not set it has as many ranks as its
+ * degrees make (a data_parallel_shard_degree of -1 counts 1), of which *note says so; NULL: there is nothing to say. Shares all texts of cfg. */
+tt_status tt_config_to_plan(tt_arena *a, const tt_config *cfg, tt_config *out, const char **note) TT_CHECKED;
+/* `cfg` as `titan verify` takes it, which has meshes of its own: neither its degrees nor its ranks count. Nor does it need data, but for `full`. */
+tt_config tt_config_to_verify(const tt_config *cfg, bool full);
 
 /* ---- trainer ------------------------------------------------------------------------------------------------------------------------ */
 

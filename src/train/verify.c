@@ -98,13 +98,14 @@ typedef struct proof {
 	const tt_run_options *given; /* the config's: reasons why a mesh is not legal name its numbers, which degrees divide as they do the shrunk ones */
 	tt_run_options o;   /* of all runs */
 	int all;            /* steps: v->steps, and MORE after a resume */
-	char *folder;       /* of checkpoints */
+	const char *folder; /* of checkpoints */
 	int64_t nstates;
 	const char **name;  /* [nstates] */
 	whole *want;        /* [all] */
 	const char *saved;  /* folder of the last whole save after v->steps steps */
 	const char *saved_by;
 	int saves;
+	int stop;           /* v->stop of all processes, once a mesh has been run */
 	/* the mesh at hand */
 	tt_verify_mesh *mesh;
 	const char *own;    /* folder that it saves to; NULL: it does not */
@@ -456,9 +457,13 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		s = check_erased(p, t, &o);
 	if (!s)
 		s = rank ? tt_trainer_follow(t) : lead(p, t, me.a);
+	if (s && t && !p->v->comm) /* others may wait within a step, where they do not hear that the trainer ends */
+		tt_comm_abort(c, s);
 	tt_trainer_destroy(t);
 	return s;
 }
+
+static int asked(const proof *p) { return p->v->stop ? __atomic_load_n(p->v->stop, __ATOMIC_RELAXED) : 0; }
 
 /* ---- what was found ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -547,6 +552,7 @@ typedef struct told {
 	int64_t state, at, compared;
 	double ratio;
 	char layout[768], text[512];
+	int32_t stop;
 } told;
 
 /* A text of the root's, NULL perhaps, on every rank. */
@@ -606,10 +612,12 @@ static tt_status run_processes(proof *p, int ranks)
 			return s;
 	}
 	const tt_witness_rank *w = &p->found[me];
-	told mine = { (int32_t)p->step, (int32_t)s, p->state, w->at, w->compared, p->ratio, "", "" }, *of = TT_NEWN(p->a, told, n);
+	told mine = { (int32_t)p->step, (int32_t)s, p->state, w->at, w->compared, p->ratio, "", "", asked(p) }, *of = TT_NEWN(p->a, told, n);
 	snprintf(mine.layout, sizeof mine.layout, "%s", p->layout);
 	snprintf(mine.text, sizeof mine.text, "%s", p->text);
 	TT_TRY(tt_comm_all_gather(g, "findings", &mine, sizeof mine, of));
+	for (int i = 0; i < n && !p->stop; i++)
+		p->stop = of[i].stop;
 	if (of[0].failed) {
 		const char *text = tt_error_text();
 		TT_TRY(told_by(g, 0, me ? NULL : tt_arena_printf(p->a, "%s%s", strncmp(text, "rank ", 5) ? "rank 0: " : "", text), p->a, &text));
@@ -675,6 +683,7 @@ static tt_status verify_mesh(proof *p)
 	tt_status s = run_mesh(p, ranks);
 	if (s) {
 		m->finding = tt_arena_strdup(p->a, tt_error_text());
+		m->error = s;
 	} else {
 		bool value = look(p, ranks), state = p->step < p->all;
 		m->values = p->found[0].compared;
@@ -687,12 +696,14 @@ static tt_status verify_mesh(proof *p)
 	}
 	m->seconds = tt_now() - t0;
 	forget(p);
-	if (s == TT_ERR_STOP || s == TT_ERR_MEMORY || (s && p->v->comm && s != TT_ERR_TYPE)) /* a world of processes ends with an error that is not all ranks' */
+	if (s == TT_ERR_STOP || (s && p->v->comm && s != TT_ERR_TYPE)) /* a world of processes ends with an error that is not all ranks' */
 		TT_TRY(s);
 	if (!m->finding && !p->v->fast) {
 		tt_fs_temp_remove(p->saved);
 		p->saved = own;
 		p->saved_by = tt_verify_mesh_name(p->a, m);
+	} else {
+		tt_fs_temp_remove(own); /* on a disk that is full others have room again */
 	}
 	return TT_OK;
 }
@@ -748,6 +759,8 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 	const tt_verify_options *v = p->v;
 	tt_verify_result r = { .model = p->o.model, .resumed = MORE };
 	TT_TRY(one_rank(p));
+	if (!v->comm)
+		p->stop = asked(p);
 	r.states = p->nstates;
 	r.numbers = (p->o.optim.sgd ? 2 : 3) * tt_llama_params(&p->o.model);
 	if (v->list) {
@@ -758,21 +771,29 @@ static tt_status verify(proof *p, const tt_run_options *o, void (*seen)(void *ct
 		list_meshes(p->a, v, &o->mesh, &r);
 	}
 	int64_t rows = p->o.data.tokens_per_step / p->o.data.context_length;
-	for (int64_t i = 0; i < r.n; i++) {
+	r.listed = r.n;
+	r.n = 0;
+	while (!p->stop && r.n < r.listed) {
+		int64_t i = r.n++;
 		int64_t given = TT_MAX(r.meshes[i].rows, (int64_t)1);
 		r.meshes[i].rows = v->full ? o->tokens_per_microbatch / p->o.data.context_length : TT_MIN(given, rows);
 		p->mesh = &r.meshes[i];
 		tt_status s = verify_mesh(p);
-		if (s && s != TT_ERR_STOP && s != TT_ERR_MEMORY && p->mesh->finding && seen)
+		if (s && s != TT_ERR_STOP && p->mesh->finding && seen)
 			seen(ctx, p->mesh);
 		TT_TRY(s);
 		r.illegal += p->mesh->illegal != NULL;
 		r.failed += p->mesh->finding != NULL;
+		r.refused += tt_verify_refused(p->mesh);
+		r.broken += p->mesh->error && !tt_verify_refused(p->mesh);
 		r.proven += !p->mesh->illegal && !p->mesh->finding;
 		if (seen)
 			seen(ctx, p->mesh);
+		if (!v->comm)
+			p->stop = asked(p);
 	}
-	if (r.proven && !v->fast && (!v->comm || tt_comm_rank(v->comm) == 0)) { /* who has the save */
+	r.stopped = p->stop;
+	if (r.proven && !p->stop && !v->fast && (!v->comm || tt_comm_rank(v->comm) == 0)) { /* who has the save */
 		const char *differs;
 		TT_TRY(one_rank_resumed(p, &differs));
 		if (differs)
@@ -794,8 +815,12 @@ tt_status tt_verify(tt_arena *a, const tt_run_options *o, const tt_verify_option
 	p.o.mesh = (tt_run_mesh){ 0 };
 	p.o.record = (tt_hashes_options){ 0 };
 	p.want = TT_NEWN(a, whole, p.all);
-	TT_TRY(tt_fs_temp(a, "titan-verify", &p.folder));
+	char *own = NULL;
+	if (!v->folder)
+		TT_TRY(tt_fs_temp(a, "titan-verify", &own));
+	p.folder = own ? own : v->folder;
 	tt_status s = verify(&p, o, seen, ctx, out);
-	tt_fs_temp_remove(p.folder);
+	if (own)
+		tt_fs_temp_remove(own);
 	return s;
 }
