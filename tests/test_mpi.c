@@ -423,8 +423,9 @@ static void one_trouble(tt_test *t, int m, const trouble *x)
 		tt_arena_printf(t->arena, "%s %s --debug.numerics=fast --training.steps=3 --job.dump_folder=%s --parallelism.data_parallel_shard_degree=2 "
 			"--parallelism.tensor_parallel_degree=2 --comm.train_timeout_seconds=2 --comm.init_timeout_seconds=2 %s", beside(t, "titan"), RUN, folder, x->more), &said);
 	TT_CHECK_MSG(t, status != 0, "%s, %s: it went well\n%s", mpis[m].exec, x->fault, said);
-	TT_CHECK_MSG(t, count(said, x->said) >= x->lives, "%s, %s: \"%s\" is said %d times, %d ranks know it\n%s", mpis[m].exec, x->fault, x->said,
-		     count(said, x->said), x->lives, said);
+	/* A rank that reads the killed one's memory at that moment is ended by MPICH's transport (UCX), which says so itself. */
+	int lives = x->lives - (!strncmp(x->fault, "kill", 4) && strstr(said, "process_vm_readv") ? 1 : 0);
+	TT_CHECK_MSG(t, count(said, x->said) >= lives, "%s, %s: \"%s\" is said %d times, %d ranks know it\n%s", mpis[m].exec, x->fault, x->said, count(said, x->said), lives, said);
 	TT_CHECK_MSG(t, !strstr(said, "Segmentation") && !strstr(said, "panic"), "%s, %s: %s", mpis[m].exec, x->fault, said);
 	nobody_left(t, folder);
 }
