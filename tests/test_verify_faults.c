@@ -631,7 +631,7 @@ const tt_case tt_suite_verify_faults[] = {
 	{ "nothing", nothing, TT_TIER_QUICK },
 	{ "processes", processes_few, TT_TIER_QUICK },
 	{ "all", all, TT_TIER_CI },
-	{ "every_openmpi", all_openmpi, TT_TIER_CI },
-	{ "every_mpich", all_mpich, TT_TIER_CI },
+	{ "every_openmpi", all_openmpi, TT_TIER_PROOF },
+	{ "every_mpich", all_mpich, TT_TIER_PROOF },
 	{ 0 },
 };
