@@ -188,8 +188,9 @@ static void verify(tt_test *t)
 	for (int m = 0; m < TT_COUNT(mpis); m++) {
 		NEEDS(t, m);
 		char *said;
-		int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s verify configs/debug.toml --backend=mpi", beside(t, "titan")), &said);
-		TT_CHECK_MSG(t, status == 0 && strstr(said, "32 meshes proven") && strstr(said, "ranks as processes of an MPI job"), "%s: %s", mpis[m].exec, said);
+		int status = launch(t, m, 4, "", tt_arena_printf(t->arena, "%s verify configs/debug.toml --data.source=synthetic --model.num_attention_heads=8 --model.head_dim=8 "
+			"--model.num_key_value_heads=8 --model.vocab_size=61 --model.tie_word_embeddings=true --backend=mpi", beside(t, "titan")), &said); /* heads that can be swapped under tp */
+		TT_CHECK_MSG(t, status == 0 && strstr(said, "35 meshes proven") && strstr(said, "ranks as processes of an MPI job"), "%s: %s", mpis[m].exec, said);
 	}
 }
 

@@ -116,7 +116,7 @@ static size_t aside(const tt_value *in, int64_t kind, const tt_env *env)
 	return (size_t)(TT_MIN(bytes, (int64_t)TT_EXCHANGE_WHOLE) * (limbs ? 3 : 1) + 64);
 }
 
-/* Bytes of the terms that arrive from k members to be summed, where ranks do not see each other's memory. What is only copied arrives in place. */
+/* Bytes that arrive from k members, where ranks do not see each other's memory. What is gathered arrives in its place. */
 static size_t arrivals(const tt_value *in, const tt_value *out, int64_t kind, int64_t axes, int64_t k, const tt_env *env)
 {
 	const tt_comm_group *g = env->axes ? env->axes->group[axes] : NULL;
@@ -127,6 +127,8 @@ static size_t arrivals(const tt_value *in, const tt_value *out, int64_t kind, in
 	int64_t line = in->ndim > 1 && in->dim[0].n > 0 ? whole / in->dim[0].n : size;
 	if (kind == TT_EX_SCATTER)
 		return (size_t)(64 + k * tt_round_up(tt_value_count(out) * size, 64));
+	if (kind == TT_EX_SWAP || kind == TT_EX_SHIFT)
+		return (size_t)(64 + tt_value_count(out) * size + k * 64);
 	if (kind != TT_EX_REDUCE && kind != TT_EX_MAX)
 		return 0;
 	/* Whole from each, or parts of whole lines. */
