@@ -67,6 +67,7 @@ static void bind_program(tt_exec *e, program *p)
 			if (v)
 				bind_operand(e, p, v, &in->args[a]);
 		}
+		in->call.room = in->scratch;
 		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p + (in->axes ? e->lane_scratch_at : 0) : NULL;
 	}
 	for (int64_t i = 0; i < p->nreads; i++)

@@ -293,6 +293,7 @@ typedef struct tt_call {
 	const void *attr;
 	const void *plan;  /* what the kernel's `plan` made at compile time (JIT kernels, blocking); may be NULL */
 	void *scratch;     /* as many bytes as `scratch` asked for, 64-byte aligned, unspecified content */
+	size_t room;       /* so many; 0: nobody has said it */
 	const tt_env *env;
 	_Atomic int *flag;
 } tt_call;
