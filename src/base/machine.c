@@ -550,3 +550,22 @@ bool tt_machine_disk(const char *root, const char *path, tt_disk *out)
 	*out = d;
 	return true;
 }
+
+char tt_process_state(int64_t pid, int64_t *born)
+{
+	char path[64], line[1024];
+	snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	size_t n = fread(line, 1, sizeof line - 1, f);
+	fclose(f);
+	line[n] = 0;
+	char *at = strrchr(line, ')'); /* the name before it may hold anything */
+	char state = 0;
+	long long start = 0;
+	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &state, &start) != 2)
+		return 0;
+	*born = start;
+	return state;
+}

@@ -75,4 +75,8 @@ void tt_machine_signature(const tt_machine *m, char *out, size_t n);
 /* Bytes of all caches of the highest level that the allowed CPUs reach; 0: not known. */
 int64_t tt_machine_last_cache(const tt_machine *m);
 
+/* The state letter of a process of this machine ('R', 'T' stopped, 'Z' ended and not reaped), and when it began: clock ticks since boot. 0: there is none, or it
+ * is hidden. */
+char tt_process_state(int64_t pid, int64_t *born);
+
 #endif

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "ckpt/internal.h"
 
 static const char prefix[] = "step-", temporary[] = ".tmp-";
@@ -105,19 +105,10 @@ static bool lives(int pid, const struct timespec *made)
 {
 	if (kill(pid, 0) != 0 && errno == ESRCH)
 		return false;
-	char path[64], line[1024];
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	FILE *f = fopen(path, "re");
-	if (!f)
+	int64_t ticks;
+	char state = tt_process_state(pid, &ticks);
+	if (!state)
 		return true; /* it may be hidden */
-	size_t n = fread(line, 1, sizeof line - 1, f);
-	fclose(f);
-	line[n] = 0;
-	const char *at = strrchr(line, ')'); /* the name before it may hold anything */
-	char state = 0;
-	unsigned long long ticks = 0;
-	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &ticks) != 2)
-		return true;
 	if (state == 'Z' || state == 'X') /* killed, and nobody has asked for it yet */
 		return false;
 	struct timespec up, now;

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/version.h"
 #include "comm/mpi.h"
 
@@ -25,26 +26,6 @@ void tt_mpi_sleep(double s)
 }
 
 /* ---- processes of this machine ------------------------------------------------------------------------------------------------------ */
-
-/* State letter and start of a process; 0: there is none. */
-static char process(int64_t pid, int64_t *born)
-{
-	char path[64], line[1024];
-	snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return 0;
-	size_t n = fread(line, 1, sizeof line - 1, f);
-	fclose(f);
-	line[n] = 0;
-	char *at = strrchr(line, ')'); /* the name before it may hold anything */
-	char state = 0;
-	long long start = 0;
-	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &state, &start) != 2)
-		return 0;
-	*born = start;
-	return state;
-}
 
 static uint64_t hash_file(const char *path)
 {
@@ -74,7 +55,7 @@ void tt_mpi_hello_fill(tt_mpi_hello *h)
 	h->cores = tt_hash64(&cores, sizeof cores, h->machine);
 	h->program = hash_file("/proc/self/exe");
 	h->pid = getpid();
-	(void)process(h->pid, &h->born);
+	(void)tt_process_state(h->pid, &h->born);
 }
 
 /* ---- before MPI_Init has returned ----------------------------------------------------------------------------------------------------- */
@@ -119,13 +100,13 @@ tt_mpi_life tt_mpi_life_of(const tt_mpi_world *w, int rank)
 	const tt_mpi_hello *h = &w->peers[rank].hello;
 	if (!h->pid) { /* not greeted yet */
 		int64_t pid = who_listens(rank), born;
-		char state = pid ? process(pid, &born) : 0;
+		char state = pid ? tt_process_state(pid, &born) : 0;
 		return state == 'T' ? TT_MPI_STOPPED : state ? TT_MPI_LIVES : TT_MPI_UNSEEN;
 	}
 	if (h->machine != w->peers[w->comm.rank].hello.machine)
 		return TT_MPI_UNSEEN;
 	int64_t born = 0;
-	char state = process(h->pid, &born);
+	char state = tt_process_state(h->pid, &born);
 	if (!state || state == 'Z' || state == 'X' || born != h->born)
 		return TT_MPI_GONE;
 	return state == 'T' || state == 't' ? TT_MPI_STOPPED : TT_MPI_LIVES;
@@ -136,7 +117,7 @@ static void not_up(const tt_mpi_world *w, double seconds)
 	tt_buf b = { 0 };
 	for (int r = 0; r < w->comm.size; r++) {
 		int64_t pid = r == w->comm.rank ? getpid() : who_listens(r), born;
-		char state = pid ? process(pid, &born) : 0;
+		char state = pid ? tt_process_state(pid, &born) : 0;
 		if (!state)
 			tt_buf_printf(&b, "; rank %d has not come, as far as this machine knows", r);
 		else if (state == 'T')
@@ -152,7 +133,7 @@ static void kill_stopped(const tt_mpi_world *w)
 {
 	for (int r = 0; r < w->comm.size; r++) {
 		int64_t pid = r == w->comm.rank ? 0 : who_listens(r), born;
-		if (pid && process(pid, &born) == 'T')
+		if (pid && tt_process_state(pid, &born) == 'T')
 			kill((pid_t)pid, SIGKILL);
 	}
 }

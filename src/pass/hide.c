@@ -30,9 +30,8 @@ static bool computes(const tt_graph *g, const tt_node *n) { return !is_exchange(
 
 static bool makes(const tt_graph *g, const tt_node *n, tt_v v) { return v && g->values[v].def >= 0 && &g->nodes[g->values[v].def] == n; }
 
-static bool reads(const tt_graph *g, const tt_node *n, const bool *theirs)
+static bool reads(const tt_node *n, const bool *theirs)
 {
-	(void)g;
 	for (int k = 0; k < n->nin; k++)
 		if (n->in[k] && theirs[n->in[k]])
 			return true;
@@ -46,7 +45,7 @@ static bool computes_before_need(const tt_graph *g, tt_segment seg, int64_t begi
 		const tt_node *n = &g->nodes[i];
 		if (n->seg != seg)
 			continue;
-		bool needs = reads(g, n, theirs);
+		bool needs = reads(n, theirs);
 		if (needs && !is_exchange(n))
 			return false;
 		for (int k = 0; k < n->nout && needs; k++)
