@@ -1,6 +1,9 @@
 /* keeper.c: MPICH's launcher (hydra) kills all ranks as soon as it reaps one that a signal has ended, with -disable-auto-cleanup too, before any of them
  * can say which it waits for. So the process that it has started becomes the keeper of the rank, its child: it passes signals on, ends as the child does,
- * and where that was killed says so and gives the others time to say their text. Launchers that leave ranks that time have no keeper. */
+ * and where that was killed says so and gives the others time to say their text. Launchers that leave ranks that time have no keeper.
+ *
+ * Once hydra before 4.1 has passed a signal on, it takes a rank's code for 0 if it reaps it after all ranks' stdout and stderr are closed (pmip.c,
+ * forced_cleanup): a run that ended in order would look whole at times. A last process holds these until the keeper, whose code counts, can be reaped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -17,28 +20,46 @@ static pid_t launcher; /* of the keeper; 0: there is none */
 
 int tt_mpi_launcher(void) { return launcher ? launcher : getppid(); }
 
-static _Noreturn void end_as(int rank, pid_t child, int status)
+/* Ends with `code`, and lets the launcher see it: its look for codes comes with an event of an open pipe, so one is closed after this process is gone and
+ * the other a while later. */
+static _Noreturn void end_with(int code, bool signalled)
+{
+	pid_t self = getpid();
+	if (code && signalled && fork() == 0) {
+		while (getppid() == self)
+			tt_mpi_sleep(0.001);
+		close_range(0, STDOUT_FILENO, 0);
+		close_range(STDERR_FILENO + 1, ~0u, 0); /* hydra's own names of the same pipes */
+		tt_mpi_sleep(0.5);
+		_exit(0);
+	}
+	_exit(code);
+}
+
+/* `signalled`: by the launcher. */
+static _Noreturn void end_as(int rank, pid_t child, int status, bool signalled)
 {
 	enum { PATIENCE = 4 }; /* of others: a look every 50 ms, and what tt_comm_leave takes */
 	if (WIFEXITED(status))
-		_exit(WEXITSTATUS(status));
+		end_with(WEXITSTATUS(status), signalled);
 	char text[160];
 	int n = snprintf(text, sizeof text, "rank %d: process %d was ended by signal %d (%s)\n", rank, (int)child, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	(void)!write(STDERR_FILENO, text, (size_t)TT_MIN(n, (int)sizeof text - 1));
 	tt_mpi_sleep(PATIENCE);
-	_exit(128 + WTERMSIG(status));
+	end_with(128 + WTERMSIG(status), signalled);
 }
 
 static _Noreturn void keep(int rank, pid_t child, const sigset_t *all)
 {
-	for (;;) {
+	for (bool signalled = false;;) {
 		siginfo_t got;
 		int number = sigwaitinfo(all, &got), status;
 		if (number == SIGCHLD && waitpid(child, &status, WNOHANG) == child)
-			end_as(rank, child, status);
+			end_as(rank, child, status, signalled);
 		/* The launcher signals the group, in which the child is, too. */
 		if (number > 0 && number != SIGCHLD && got.si_pid != launcher)
 			kill(child, number);
+		signalled |= number > 0 && number != SIGCHLD && got.si_pid == launcher;
 	}
 }
 
