@@ -24,9 +24,7 @@ typedef struct mesh_run {
 static void count_groups(tt_comm_axes *x, tt_comm_count *out, double sign)
 {
 	for (int i = 1; i < 1 << TT_MESH_AXES; i++) {
-		if (!x->group[i])
-			continue;
-		tt_comm_count c = tt_comm_group_count(x->group[i]);
+		tt_comm_count c = tt_comm_axes_count(x, (uint32_t)i);
 		out[i].calls += (int64_t)sign * c.calls;
 		out[i].bytes += (int64_t)sign * c.bytes;
 	}
@@ -249,7 +247,7 @@ static void check_trace(tt_test *t, const char *path, int rank, int64_t instruct
 	json_t *root = json_load_file(path, 0, &why), *events = json_object_get(root, "traceEvents"), *e;
 	if (!TT_CHECK_MSG(t, json_is_array(events), "%s: %s", path, why.text))
 		return;
-	double end[2] = { 0 }, first = INFINITY, last = 0, step[2] = { 0 };
+	double end[1 + TT_COMM_LANES] = { 0 }, first = INFINITY, last = 0, step[2] = { 0 };
 	int64_t n = 0, exchanges = 0;
 	size_t i;
 	json_array_foreach(events, i, e) {

@@ -5,7 +5,7 @@
  * Blocks are seen where they lie if the backend can (ranks as threads of one process), else where they arrived; `use` copies or
  * sums them. So there is one implementation of every reduction, above the backends, and the same bits on each.
  *
- * An exchange is blocking. Overlap is the executor's: it runs exchanges on a rank's communication lane.
+ * An exchange is blocking. Overlap is the executor's: it runs exchanges on a rank's communication lanes.
  *
  * A rank that is late past the timeout, or comes with another exchange, is named on all ranks; an error on one rank ends the wait of
  * all others with that rank's text. After that every call fails: a world is not mended, it is left.
@@ -17,7 +17,7 @@
 
 #include "base/base.h"
 
-typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time, but for groups beside it */
+typedef struct tt_comm tt_comm;   /* one rank's end of the world; belongs to one thread at a time, but that each group may have a thread of its own for its exchanges */
 typedef struct tt_comm_group tt_comm_group; /* an ordered list of ranks, this one among them */
 
 typedef struct tt_comm_options {
@@ -124,13 +124,22 @@ tt_status tt_comm_exchange(tt_comm_group *g, tt_exchange *x) TT_CHECKED;
 
 /* ---- a mesh's groups ------------------------------------------------------------------------------------------------------------------ */
 
-/* Groups of this rank by mesh axes, for kernels: they cannot return an error, so the first one stays here and later exchanges do nothing. */
+/* Exchanges of different lanes have orders of their own, and each lane may have a thread of its own: one that is wanted at once does not wait for one that
+ * is early. */
+typedef enum tt_comm_lane {
+	TT_COMM_WANTED, /* what computation needs next     */
+	TT_COMM_PARAMS, /* parameters of layers ahead      */
+	TT_COMM_GRADS,  /* gradients                       */
+	TT_COMM_LANES,
+} tt_comm_lane;
+
+/* Groups of this rank by mesh axes, for kernels: they cannot return an error, so the first one stays here and later exchanges of its lane do nothing. */
 enum { TT_MESH_AXES = 5 };
 typedef struct tt_comm_axes {
 	int naxes;
 	int coord[TT_MESH_AXES];
-	tt_comm_group *group[1 << TT_MESH_AXES]; /* by mask of axes; NULL where that is this rank alone */
-	tt_status status;
+	tt_comm_group *group[TT_COMM_LANES][1 << TT_MESH_AXES]; /* by mask of axes; NULL where that is this rank alone */
+	tt_status status[TT_COMM_LANES];
 } tt_comm_axes;
 tt_status tt_comm_axes_open(tt_comm *c, int naxes, const int *size, const char *const *names, tt_comm_axes *out) TT_CHECKED;
 
@@ -154,6 +163,8 @@ typedef struct tt_comm_count {
 	double use_s;
 } tt_comm_count;
 tt_comm_count tt_comm_group_count(const tt_comm_group *g);
+/* Of all lanes, over the axes of mask `axes`. */
+tt_comm_count tt_comm_axes_count(const tt_comm_axes *a, uint32_t axes);
 
 /* The last exchanges of every rank that this process knows of, oldest first: one line each. For the text of errors and for files. */
 void tt_comm_record_print(const tt_comm *c, tt_buf *b);

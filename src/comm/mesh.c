@@ -33,6 +33,7 @@ int tt_mesh_ranks(int naxes, const int *size, uint32_t axes, int rank, int *rank
 tt_status tt_comm_axes_open(tt_comm *c, int naxes, const int *size, const char *const *names, tt_comm_axes *out)
 {
 	TT_ASSERT(naxes <= TT_MESH_AXES, "%d mesh axes", naxes);
+	static const char *const suffixes[TT_COMM_LANES] = { [TT_COMM_WANTED] = "", [TT_COMM_PARAMS] = " for parameters", [TT_COMM_GRADS] = " for gradients" };
 	tt_comm_axes m = { .naxes = naxes };
 	int rank = tt_comm_rank(c), n = tt_comm_size(c);
 	tt_buf name = { 0 };
@@ -48,11 +49,30 @@ tt_status tt_comm_axes_open(tt_comm *c, int naxes, const int *size, const char *
 				all &= size[i] > 1;
 				tt_buf_printf(&name, "%s%s", name.n ? "*" : "", names[i]);
 			}
-		if (all)
-			s = tt_comm_group_open(c, name.s, tt_mesh_ranks(naxes, size, axes, rank, ranks), ranks, &m.group[axes]);
+		int members = all ? tt_mesh_ranks(naxes, size, axes, rank, ranks) : 0, end = name.n;
+		for (int lane = 0; lane < TT_COMM_LANES && all && !s; lane++) {
+			name.n = end;
+			tt_buf_str(&name, suffixes[lane]);
+			s = tt_comm_group_open(c, name.s, members, ranks, &m.group[lane][axes]);
+		}
 	}
 	tt_buf_fini(&name);
 	TT_TRY(s);
 	*out = m;
 	return TT_OK;
+}
+
+tt_comm_count tt_comm_axes_count(const tt_comm_axes *a, uint32_t axes)
+{
+	tt_comm_count sum = { 0 };
+	for (int lane = 0; lane < TT_COMM_LANES; lane++) {
+		if (!a->group[lane][axes])
+			continue;
+		tt_comm_count c = tt_comm_group_count(a->group[lane][axes]);
+		sum.calls += c.calls;
+		sum.bytes += c.bytes;
+		sum.wait_s += c.wait_s;
+		sum.use_s += c.use_s;
+	}
+	return sum;
 }

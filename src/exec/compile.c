@@ -279,12 +279,15 @@ static tt_status add_instr(tt_exec *e, const tt_graph *g, program *p, const tt_n
 			TT_TRY(add_arg(e, p, &g->values[v], &in.args[i]));
 	}
 	in.call = (tt_call){.in = in.args, .out = in.args + n->nin, .nin = n->nin, .nout = n->nout, .attr = n->attr, .plan = c.plan, .env = &e->env};
-	in.wait = -1;
+	for (int k = 0; k < TT_COMM_LANES; k++)
+		in.wait[k] = -1;
 	if (under_way)
 		in.axes = (int)tt_exchange_axes(n);
-	if (exchange_of(n))
+	if (exchange_of(n)) {
 		in.hides = (tt_hides)exchange_of(n)->hides;
-	int64_t *scratch = under_way ? &p->lane_scratch : &p->scratch;
+		in.lane = (tt_comm_lane)exchange_of(n)->lane;
+	}
+	int64_t *scratch = under_way ? &p->lane_scratch[in.lane] : &p->scratch;
 	*scratch = TT_MAX(*scratch, (int64_t)c.scratch);
 	TT_PUSH(e->arena, p->instrs, p->ninstrs, p->cap_instrs, in);
 	return TT_OK;
@@ -333,8 +336,8 @@ static tt_status compile(tt_exec *e, const merger *m, tt_segment seg)
 	for (int64_t i = 0; i < m->g->nnodes; i++) {
 		if (m->g->nodes[i].seg != seg || m->done[i] < 0 || m->done[i] == m->g->nnodes)
 			continue;
-		instr *waits = &p.instrs[instr_at[m->done[i]]];
-		waits->wait = TT_MAX(waits->wait, instr_at[i]);
+		int64_t *wait = &p.instrs[instr_at[m->done[i]]].wait[p.instrs[instr_at[i]].lane];
+		*wait = TT_MAX(*wait, instr_at[i]);
 	}
 	if (p.nlines == 0)
 		return TT_OK;

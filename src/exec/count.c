@@ -9,7 +9,7 @@ bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr
 		return false;
 	const instr *in = &p->instrs[i];
 	*out = (tt_exec_instr){.graph = p->g, .node = in->node, .kernel = in->kernel, .fast = in->fast, .run = in->run, .call = &in->call, .scratch = in->scratch,
-		.in = in->call.in, .out = in->call.out, .lane = in->axes != 0, .early = in->may_start, .posted = in->posted, .exposed = in->exposed, .waits = in->wait,
+		.in = in->call.in, .out = in->call.out, .lane = in->axes ? 1 + (int)in->lane : 0, .early = in->may_start, .posted = in->posted, .exposed = in->exposed, .waits = in->wait,
 		.hides = in->hides};
 	if (!in->started) { /* else it may be running now */
 		out->began = in->began;
@@ -77,7 +77,7 @@ bool tt_exec_instr_talks(tt_exec *e, const tt_exec_instr *i, tt_exec_talks *out)
 	const tt_attr_exchange *at = exchange_of(i->node);
 	if (!at)
 		return false;
-	tt_comm_group *g = e->o.axes ? e->o.axes->group[at->axes] : NULL;
+	tt_comm_group *g = e->o.axes ? e->o.axes->group[at->lane][at->axes] : NULL;
 	TT_ASSERT(g, "%s over %s without ranks", i->node->op->name, at->axis);
 	tt_mark mark = tt_arena_push(e->arena);
 	int n = i->node->nin + i->node->nout;

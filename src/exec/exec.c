@@ -34,7 +34,7 @@ void tt_exec_destroy(tt_exec *e)
 {
 	if (!e)
 		return;
-	lane_close(e);
+	lanes_close(e);
 	for (int r = 0; r < TT_EXEC_NREGIONS; r++)
 		tt_region_close(&e->region[r]);
 	tt_pool_destroy(e->pool);
@@ -57,6 +57,8 @@ static void bind_operand(tt_exec *e, program *p, tt_v v, tt_arg *a)
 	}
 }
 
+static int64_t scratch_at(const tt_exec *e, const instr *in) { return in->axes ? e->lane_scratch_at[in->lane] : 0; }
+
 /* Operands get their addresses once the regions have theirs. */
 static void bind_program(tt_exec *e, program *p)
 {
@@ -68,7 +70,7 @@ static void bind_program(tt_exec *e, program *p)
 				bind_operand(e, p, v, &in->args[a]);
 		}
 		in->call.room = in->scratch;
-		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p + (in->axes ? e->lane_scratch_at : 0) : NULL;
+		in->call.scratch = in->scratch ? e->region[TT_REGION_SCRATCH].p + scratch_at(e, in) : NULL;
 	}
 	for (int64_t i = 0; i < p->nreads; i++)
 		bind_operand(e, p, p->reads[i], &p->read_args[i]);
@@ -86,8 +88,19 @@ static bool touches(const tt_exec *e, const program *p, const instr *in, int32_t
 	return false;
 }
 
+/* The last instruction of p, before `end`, that touches `root`; -1: none does. */
+static int64_t last_touch(const tt_exec *e, const program *p, int64_t end, int32_t root)
+{
+	while (--end >= 0 && !touches(e, p, &p->instrs[end], root))
+		;
+	return end;
+}
+
+/* It may be under way when x is posted, and nothing would make x wait for it. */
+static bool unordered(const instr *in, const instr *x) { return in->axes && in->lane != x->lane; }
+
 /* The instruction of B behind which exchange r of REDUCE may start: it works on states alone, which B makes, and which nothing before it in REDUCE
- * touches but exchanges that start too. -1: it may not. */
+ * touches but exchanges of its lane that start too. -1: it may not. */
 static int64_t start_of(const tt_exec *e, int64_t r)
 {
 	const program *b = &e->prog[TT_SEG_B], *p = &e->prog[TT_SEG_REDUCE];
@@ -95,18 +108,14 @@ static int64_t start_of(const tt_exec *e, int64_t r)
 	int64_t after = -1;
 	for (int k = 0; k < x->call.nin + x->call.nout; k++) {
 		int32_t root = store_root(e, p->store[k < x->call.nin ? x->node->in[k] : x->node->out[k - x->call.nin]], NULL);
-		int64_t last = b->ninstrs - 1;
-		if (e->stores[root].kind != STORE_STATE)
-			return -1;
-		while (last >= 0 && !touches(e, b, &b->instrs[last], root))
-			last--;
-		if (last < 0)
+		int64_t last = last_touch(e, b, b->ninstrs, root);
+		if (e->stores[root].kind != STORE_STATE || last < 0 || unordered(&b->instrs[last], x))
 			return -1;
 		after = TT_MAX(after, last);
 		for (int64_t i = 0; i < r; i++) {
 			if (!touches(e, p, &p->instrs[i], root))
 				continue;
-			if (!p->instrs[i].may_start)
+			if (!p->instrs[i].may_start || unordered(&p->instrs[i], x))
 				return -1;
 			after = TT_MAX(after, p->instrs[i].after); /* a sum of sums follows those */
 		}
@@ -126,11 +135,9 @@ static int64_t first_start_of(const tt_exec *e, int64_t r)
 			return -1;
 	for (int k = 0; k < x->call.nin; k++) {
 		int32_t root = store_root(e, p->store[x->node->in[k]], NULL);
-		int64_t last = prep->ninstrs - 1;
-		if (e->stores[root].kind != STORE_STATE)
+		int64_t last = last_touch(e, prep, prep->ninstrs, root);
+		if (e->stores[root].kind != STORE_STATE || (last >= 0 && unordered(&prep->instrs[last], x)))
 			return -1;
-		while (last >= 0 && !touches(e, prep, &prep->instrs[last], root))
-			last--;
 		after = TT_MAX(after, last);
 	}
 	for (int k = 0; k < x->call.nout; k++)
@@ -215,12 +222,7 @@ tt_status tt_exec_reserve(tt_exec *e)
 	for (int s = 0; s < TT_NSEGS; s++)
 		if (e->prog[s].g)
 			bind_program(e, &e->prog[s]);
-	int64_t exchanges = 0;
-	for (int s = 0; s < TT_NSEGS; s++)
-		for (int64_t i = 0; i < e->prog[s].ninstrs; i++)
-			exchanges += e->prog[s].instrs[i].axes != 0;
-	if (exchanges)
-		TT_TRY(lane_open(e, exchanges));
+	TT_TRY(lanes_open(e));
 	e->is_reserved = e->fresh = true;
 	return e->o.protect ? regions_reach(e, false) : TT_OK;
 }
@@ -405,11 +407,12 @@ static void run_instr(const tt_exec *e, const instr *in)
 		in->run(&in->call);
 }
 
-/* An instruction that waits; an exchange is started, unless B has done so. `upto`: the highest ticket of the program's exchanges so far. */
+/* An instruction that waits; an exchange is started, unless B has done so. `upto`: each lane's highest ticket of the program's exchanges so far. */
 static void wait_for_others(tt_exec *e, const program *p, const instr *in)
 {
-	if (in->wait >= 0)
-		lane_wait(e, p->instrs[in->wait].upto);
+	for (tt_comm_lane k = 0; k < TT_COMM_LANES; k++)
+		if (in->wait[k] >= 0)
+			lane_wait(e, k, p->instrs[in->wait[k]].upto);
 }
 
 static void start_exchange(tt_exec *e, program *p, int64_t i, uint32_t *upto)
@@ -417,12 +420,13 @@ static void start_exchange(tt_exec *e, program *p, int64_t i, uint32_t *upto)
 	instr *in = &p->instrs[i];
 	if (!in->started) {
 		in->ahead = false;
-		lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait == i);
+		lane_post(e, in, i + 1 < p->ninstrs && p->instrs[i + 1].wait[in->lane] == i);
 	}
 	in->started = false;
-	if (*upto == 0 || (int32_t)(in->ticket - *upto) > 0)
-		*upto = in->ticket;
-	in->upto = *upto;
+	uint32_t *most = &upto[in->lane];
+	if (*most == 0 || (int32_t)(in->ticket - *most) > 0)
+		*most = in->ticket;
+	in->upto = *most;
 }
 
 /* What of the next program may start behind instruction i. */
@@ -483,15 +487,16 @@ static void run_instrs(tt_exec *e, program *p, int64_t starts, uint32_t *upto)
 }
 
 /* Waits for this program's exchanges, and for all after an error. */
-static tt_status end_exchanges(tt_exec *e, uint32_t upto, tt_status s)
+static tt_status end_exchanges(tt_exec *e, const uint32_t *upto, tt_status s)
 {
-	if (!e->lane)
-		return s ? s : e->o.axes ? e->o.axes->status : TT_OK;
-	if (upto)
-		lane_wait(e, upto);
-	tt_status talked = lane_status(e);
+	for (tt_comm_lane k = 0; k < TT_COMM_LANES; k++)
+		if (upto[k])
+			lane_wait(e, k, upto[k]);
+	tt_status talked = lanes_status(e);
 	if (s || talked)
-		lane_drain(e);
+		lanes_drain(e);
+	for (int k = 0; k < TT_COMM_LANES && e->o.axes && !talked; k++)
+		talked = e->o.axes->status[k]; /* of an exchange on the compute lane */
 	return s ? s : talked;
 }
 
@@ -538,7 +543,7 @@ static void note_used(tt_exec *e, program *p, const tt_cell *c)
 			end += s->per_frame ? c->frame * e->frame_stride[s->region] : 0;
 			e->used[s->region] = TT_MAX(e->used[s->region], end);
 		}
-		e->used[TT_REGION_SCRATCH] = TT_MAX(e->used[TT_REGION_SCRATCH], (int64_t)in->scratch + (in->axes ? e->lane_scratch_at : 0));
+		e->used[TT_REGION_SCRATCH] = TT_MAX(e->used[TT_REGION_SCRATCH], (int64_t)in->scratch + scratch_at(e, in));
 	}
 }
 
@@ -563,17 +568,17 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	e->lane_now = probed || (e->o.protect && e->o.lane == TT_LANE_THREAD) ? TT_LANE_EARLY : e->o.lane;
 	tt_status s = TT_OK;
 	int64_t starts = cell->last ? 0 : p->nstarts;
-	uint32_t upto = 0;
+	uint32_t upto[TT_COMM_LANES] = { 0 };
 	if (probed || e->o.fill_nan || e->o.protect || e->o.profile || (e->o.trace && e->o.trace->on))
-		s = run_watched(e, seg, p, probed, starts, &upto);
+		s = run_watched(e, seg, p, probed, starts, upto);
 	else
-		run_instrs(e, p, starts, &upto);
+		run_instrs(e, p, starts, upto);
 	if (!s && e->o.protect)
 		s = regions_reach(e, true);
 	s = end_exchanges(e, upto, s);
 	if (!s && seg == TT_SEG_PREP && p->nstarts) { /* nothing is under way between steps */
-		lane_drain(e);
-		s = lane_status(e);
+		lanes_drain(e);
+		s = lanes_status(e);
 	}
 	if (!s && e->o.protect)
 		s = regions_reach(e, false);
@@ -586,8 +591,7 @@ tt_status tt_exec_run(tt_exec *e, tt_segment seg, const tt_cell *cell)
 	note_used(e, p, cell);
 	for (int64_t i = 0; i < p->ninstrs; i++)
 		if (atomic_load_explicit(&p->flags[i], memory_order_relaxed)) {
-			if (e->lane)
-				lane_drain(e);
+			lanes_drain(e);
 			forget_starts(e);
 			TT_FAIL(TT_ERR_NUMERIC,
 				"%s (%s, %s): operands outside of what debug.numerics = \"exact\" can sum: |term| < 2^25, |sum| < 2^37, all finite",

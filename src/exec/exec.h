@@ -55,7 +55,7 @@ typedef struct tt_probe {
 
 /* ---- traces: when instructions ran (trace.c) ------------------------------------------------------------------------ */
 
-enum { TT_TRACE_COMPUTE, TT_TRACE_COMM }; /* lanes */
+enum { TT_TRACE_COMPUTE, TT_TRACE_COMM }; /* lanes; that of comm's lane k is TT_TRACE_COMM + k */
 typedef struct tt_trace_event {
 	const char *name;    /* of a span that is no instruction, a literal or as long-lived as the trace */
 	int32_t instr;       /* of the program of `seg`; -1: a span */
@@ -76,7 +76,7 @@ void tt_trace_span(tt_trace *t, const char *name, double begin, double end); /* 
  * change what it reads; its operands are kept as long. */
 typedef enum tt_lane_mode {
 	TT_LANE_OFF,    /* where they stand, and nothing is under way                                                           */
-	TT_LANE_THREAD, /* on the communication lane: a thread of this tt_exec                                                 */
+	TT_LANE_THREAD, /* on a communication lane: a thread of this tt_exec for each tt_comm_lane                              */
 	TT_LANE_EARLY,  /* for tests: planned as for the lane, but as early as they can, and                                   */
 	TT_LANE_LATE,   /* as late as they can: between the two lie all orders that a thread can bring about                   */
 } tt_lane_mode;
@@ -204,11 +204,13 @@ typedef struct tt_exec_instr {
 	size_t scratch;
 	const tt_arg *in, *out; /* [node->nin], [node->nout]; extents as of the last tt_exec_run or tt_exec_shape */
 	/* Of an exchange that can be under way, in its last run, as tt_now has it: when the compute lane came to it, when it began and ended, and for how
-	 * many of those seconds the compute lane waited. `waits`: index of the exchange that this instruction waits for, and with it for all before; -1. */
-	bool lane, early; /* early: of REDUCE, and starts in B of the last cell; of F, and starts in PREP */
+	 * many of those seconds the compute lane waited. `waits`: for each lane of comm, index of the exchange that this instruction waits for, and with it
+	 * for all of that lane before; -1. */
+	int lane;         /* 1 + tt_comm_lane of an exchange that can be under way, else 0 */
+	bool early;       /* of REDUCE, and starts in B of the last cell; of F, and starts in PREP */
 	int hides;        /* tt_hides of an exchange */
 	double posted, began, ended, exposed;
-	int64_t waits;
+	const int64_t *waits; /* [TT_COMM_LANES] */
 } tt_exec_instr;
 bool tt_exec_instr_at(const tt_exec *e, tt_segment seg, int64_t i, tt_exec_instr *out);
 /* Gives the operands of a program their extents in `cell`, as a run of it would; nothing need be reserved. */

@@ -2,6 +2,7 @@
 #ifndef TT_EXEC_INTERNAL_H
 #define TT_EXEC_INTERNAL_H
 
+#include "comm/comm.h"
 #include "exec/exec.h"
 #include "kernels/attrs.h"
 
@@ -29,7 +30,8 @@ typedef struct store {
 	bool dead;           /* of a segment that another graph has already brought: nobody's bytes */
 	tt_segment seg;      /* STORE_TEMP: the program that makes it */
 	int64_t first, last; /* STORE_TEMP: nodes that make and last use it; last < first: never used */
-	int64_t use;         /* STORE_TEMP: the last node that names it: `last`, unless an exchange is under way longer */
+	int64_t use;         /* STORE_TEMP: the last node that names it: `last`, unless an exchange is under way longer, */
+	uint32_t lanes;      /* of lanes with a bit here */
 	int64_t count;       /* elements, padding of a packed format included */
 	int esize, planes;   /* bytes of an element in one plane; 1, or 3 for `acc` in `exact` */
 	int64_t plane;       /* bytes from plane to plane */
@@ -55,8 +57,9 @@ typedef struct instr {
 	int64_t calls;
 	double seconds;       /* of an exchange under way: that were waited for it */
 	int axes;             /* not 0: it exchanges over these, and may be under way while others run */
-	int64_t wait;         /* instruction of the last exchange that must have ended before this one; -1 */
-	uint32_t ticket, upto; /* lane.c; the highest of it and of all exchanges before it in its program */
+	tt_comm_lane lane;    /* of an exchange */
+	int64_t wait[TT_COMM_LANES]; /* instruction of each lane's last exchange that must have ended before this one; -1 */
+	uint32_t ticket, upto; /* lane.c; the highest of it and of all exchanges of its lane before it in its program */
 	bool may_start, started; /* in the program before (find_starts), behind its instruction `after` */
 	bool ahead;           /* its last run was started so */
 	int64_t after;
@@ -88,7 +91,7 @@ typedef struct program {
 	int64_t t_max;        /* -1: no token dim */
 	int64_t seqs_max;     /* -1: no sequence dim */
 	int64_t work, scratch; /* bytes */
-	int64_t lane_scratch;  /* of exchanges that may be under way */
+	int64_t lane_scratch[TT_COMM_LANES]; /* of exchanges that may be under way */
 	struct start { int64_t after; instr *in; } *starts; /* B: exchanges of REDUCE, PREP: of F, that may start behind its instruction `after`, ascending */
 	int64_t nstarts, cap_starts;
 	int64_t seen_T;       /* largest T run so far in the highest frame, -1 none: `used` needs no update below it */
@@ -112,8 +115,8 @@ struct tt_exec {
 	int64_t planned[TT_EXEC_NREGIONS], used[TT_EXEC_NREGIONS];
 	int64_t frame_at[TT_EXEC_NREGIONS], frame_stride[TT_EXEC_NREGIONS]; /* where copy 0 starts; copy to copy */
 	bool is_planned, is_reserved;
-	int64_t lane_scratch_at; /* in region scratch, behind that of other instructions */
-	struct lane *lane;    /* NULL: no exchange is ever under way */
+	int64_t lane_scratch_at[TT_COMM_LANES]; /* in region scratch, behind that of other instructions */
+	struct lane *lane[TT_COMM_LANES]; /* NULL: no exchange of it is ever under way */
 	struct { tt_status (*fn)(void *ctx); void *ctx; tt_status said; uint32_t ticket; instr in; } beside; /* fn NULL: none */
 	tt_lane_mode lane_now; /* of the run at hand */
 	tt_exchange_seconds exchange_s[1 << TT_MAX_AXES]; /* by mask of axes */
@@ -155,13 +158,13 @@ tt_status check_cell(const tt_exec *e, const program *p, tt_segment seg, const t
 void set_extents(program *p, const tt_cell *c);
 /* lane.c */
 typedef struct lane lane;
-tt_status lane_open(tt_exec *e, int64_t most) TT_CHECKED; /* exchanges outstanding */
-void lane_close(tt_exec *e);
+tt_status lanes_open(tt_exec *e) TT_CHECKED; /* of all lanes that a program has exchanges of */
+void lanes_close(tt_exec *e);
 /* at_once: the next instruction waits for it. */
 void lane_post(tt_exec *e, instr *in, bool at_once);
-void lane_wait(tt_exec *e, uint32_t ticket);
-tt_status lane_status(tt_exec *e) TT_CHECKED; /* the first error of an exchange so far */
-void lane_drain(tt_exec *e); /* waits for all */
+void lane_wait(tt_exec *e, tt_comm_lane which, uint32_t ticket);
+tt_status lanes_status(tt_exec *e) TT_CHECKED; /* the first error of an exchange so far */
+void lanes_drain(tt_exec *e); /* waits for all */
 
 /* tensor.c */
 tt_status regions_reach(tt_exec *e, bool reachable) TT_CHECKED;

@@ -1,6 +1,8 @@
-/* lane.c: a rank's communication lane. Exchanges are posted in program order and run in that order, one at a time, by whoever has the token: the lane's
- * thread, asleep while there is nothing to do, or the compute lane where it has to wait for one and finds the token free. So comm sees one thread at a
- * time and the same order on all ranks, and an exchange that is waited for at once costs no switch of threads.
+/* lane.c: a rank's communication lanes. Exchanges of a lane are posted in program order and run in that order, one at a time, by whoever has the lane's
+ * token: its thread, asleep while there is nothing to do, or the compute lane where it has to wait for one and finds the token free. So each group of
+ * comm sees one thread at a time and the same order on all ranks, and an exchange that is waited for at once costs no switch of threads. Lanes have groups
+ * of their own (comm/comm.h), and no order among each other but what the compute lane makes by its waits: it posts an exchange when those of other
+ * lanes that it depends on have ended.
  *
  * `posted` and `done` count exchanges since the start; a ticket is the value of `posted` after a post. The lane's thread sleeps on `kick`, the compute
  * lane on `done`; who sleeps has said so before it looked for the last time, who changes a word looks for sleepers after that (sequentially
@@ -22,6 +24,7 @@ enum { LINE = 64 };
 
 struct lane {
 	tt_exec *e;
+	tt_comm_lane which;
 	pthread_t thread;
 	bool started;
 	int rank;
@@ -51,14 +54,14 @@ static void run_one(lane *l, uint32_t at)
 {
 	instr *in = l->ring[at & (l->cap - 1)];
 	tt_exec *e = l->e;
-	tt_status before = e->o.axes->status, after;
+	tt_status before = e->o.axes->status[l->which], after;
 	if (in == &e->beside.in) {
 		in->began = tt_now();
 		after = e->beside.said = before ? before : e->beside.fn(e->beside.ctx);
 		in->ended = tt_now();
 	} else {
 		run_on_lane(e, in);
-		after = e->o.axes->status;
+		after = e->o.axes->status[l->which];
 	}
 	if (before || !after || atomic_load(&l->failed))
 		return;
@@ -84,7 +87,8 @@ static void *lane_main(void *arg)
 {
 	lane *l = arg;
 	tt_thread_set(l->rank, NULL);
-	(void)pthread_setname_np(pthread_self(), "tt-comm");
+	static const char *const called[TT_COMM_LANES] = { [TT_COMM_WANTED] = "tt-comm", [TT_COMM_PARAMS] = "tt-comm-params", [TT_COMM_GRADS] = "tt-comm-grads" };
+	(void)pthread_setname_np(pthread_self(), called[l->which]);
 	for (;;) {
 		uint32_t seen = atomic_load(&l->kick);
 		if (atomic_load(&l->posted) != atomic_load(&l->done) && take_token(l)) {
@@ -101,19 +105,21 @@ static void *lane_main(void *arg)
 	}
 }
 
-tt_status lane_open(tt_exec *e, int64_t most)
+/* `most`: exchanges outstanding. */
+static tt_status lane_open(tt_exec *e, tt_comm_lane which, int64_t most)
 {
 	lane *l = aligned_alloc(LINE, (size_t)tt_round_up(sizeof *l, LINE));
 	TT_ASSERT(l, "out of memory");
 	memset(l, 0, sizeof *l);
 	l->e = e;
+	l->which = which;
 	const char *scope;
 	tt_thread_get(&l->rank, &scope);
 	l->cap = 1;
 	while (l->cap <= most)
 		l->cap *= 2;
 	l->ring = TT_NEWN(e->arena, instr *, l->cap);
-	e->lane = l;
+	e->lane[which] = l;
 	if (e->o.lane != TT_LANE_THREAD)
 		return TT_OK;
 	int refused = pthread_create(&l->thread, NULL, lane_main, l);
@@ -123,30 +129,47 @@ tt_status lane_open(tt_exec *e, int64_t most)
 	return TT_OK;
 }
 
-void lane_close(tt_exec *e)
+tt_status lanes_open(tt_exec *e)
 {
-	lane *l = e->lane;
-	if (!l)
-		return;
+	for (tt_comm_lane k = 0; k < TT_COMM_LANES; k++) {
+		int64_t most = 0;
+		for (int s = 0; s < TT_NSEGS; s++)
+			for (int64_t i = 0; i < e->prog[s].ninstrs; i++)
+				most += e->prog[s].instrs[i].axes && e->prog[s].instrs[i].lane == k;
+		if (most)
+			TT_TRY(lane_open(e, k, most));
+	}
+	return TT_OK;
+}
+
+static void lane_close(lane *l)
+{
 	if (l->started) {
 		atomic_store(&l->stop, true);
 		kick(l);
 		pthread_join(l->thread, NULL);
 	}
 	free(l);
-	e->lane = NULL;
+}
+
+void lanes_close(tt_exec *e)
+{
+	for (int k = 0; k < TT_COMM_LANES; k++)
+		if (e->lane[k])
+			lane_close(e->lane[k]);
+	memset(e->lane, 0, sizeof e->lane);
 }
 
 void lane_post(tt_exec *e, instr *in, bool at_once)
 {
-	lane *l = e->lane;
+	lane *l = e->lane[in->lane];
 	uint32_t at = atomic_load_explicit(&l->posted, memory_order_relaxed);
 	l->ring[at & (l->cap - 1)] = in;
 	in->posted = tt_now();
 	in->ticket = at + 1;
 	atomic_store(&l->posted, at + 1);
 	if (e->lane_now == TT_LANE_EARLY) /* with the token: the lane's thread may still be awake, and would run it too */
-		lane_wait(e, at + 1);
+		lane_wait(e, in->lane, at + 1);
 	else if (e->lane_now == TT_LANE_THREAD && !at_once)
 		kick(l);
 }
@@ -173,9 +196,9 @@ static void account(lane *l, double from, double to)
 
 static bool reached(lane *l, uint32_t ticket) { return (int32_t)(atomic_load(&l->done) - ticket) >= 0; }
 
-void lane_wait(tt_exec *e, uint32_t ticket)
+void lane_wait(tt_exec *e, tt_comm_lane which, uint32_t ticket)
 {
-	lane *l = e->lane;
+	lane *l = e->lane[which];
 	double from = 0;
 	while (!reached(l, ticket)) {
 		if (!from)
@@ -198,15 +221,20 @@ void lane_wait(tt_exec *e, uint32_t ticket)
 		account(l, from, from ? tt_now() : 0);
 }
 
-void lane_drain(tt_exec *e) { lane_wait(e, atomic_load(&e->lane->posted)); }
+void lanes_drain(tt_exec *e)
+{
+	for (tt_comm_lane k = 0; k < TT_COMM_LANES; k++)
+		if (e->lane[k])
+			lane_wait(e, k, atomic_load(&e->lane[k]->posted));
+}
 
 void tt_exec_beside(tt_exec *e, int axes, tt_status (*fn)(void *ctx), void *ctx)
 {
 	TT_ASSERT(!e->beside.fn, "two exchanges beside programs");
 	e->beside.fn = fn;
 	e->beside.ctx = ctx;
-	e->beside.in = (instr){.axes = axes};
-	if (!e->lane) {
+	e->beside.in = (instr){.axes = axes, .lane = TT_COMM_WANTED};
+	if (!e->lane[TT_COMM_WANTED]) {
 		e->beside.said = fn(ctx);
 		return;
 	}
@@ -217,18 +245,23 @@ void tt_exec_beside(tt_exec *e, int axes, tt_status (*fn)(void *ctx), void *ctx)
 tt_status tt_exec_beside_end(tt_exec *e)
 {
 	TT_ASSERT(e->beside.fn, "no exchange beside programs");
-	if (e->lane)
-		lane_wait(e, e->beside.ticket);
+	bool posted = e->lane[TT_COMM_WANTED] != NULL;
+	if (posted)
+		lane_wait(e, TT_COMM_WANTED, e->beside.ticket);
 	e->beside.fn = NULL;
-	if (e->lane && e->beside.said)
-		return lane_status(e);
+	if (posted && e->beside.said)
+		return lanes_status(e);
 	return e->beside.said;
 }
 
-tt_status lane_status(tt_exec *e)
+tt_status lanes_status(tt_exec *e)
 {
-	tt_status s = (tt_status)atomic_load(&e->lane->failed);
-	if (s) /* it may have been said on the lane's thread */
-		tt_error_set(s, __FILE__, __LINE__, "%s", e->lane->text);
-	return s;
+	for (int k = 0; k < TT_COMM_LANES; k++) {
+		tt_status s = e->lane[k] ? (tt_status)atomic_load(&e->lane[k]->failed) : TT_OK;
+		if (!s)
+			continue;
+		tt_error_set(s, __FILE__, __LINE__, "%s", e->lane[k]->text); /* it may have been said on the lane's thread */
+		return s;
+	}
+	return TT_OK;
 }

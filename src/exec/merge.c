@@ -265,7 +265,9 @@ static bool must_wait(const merger *m, const tt_node *n, const tt_node *x)
 	return false;
 }
 
-/* Of each exchange, who waits for it. Other exchanges do not: they run in order. */
+static tt_comm_lane lane_of(const tt_node *n) { return (tt_comm_lane)exchange_of(n)->lane; }
+
+/* Of each exchange, who waits for it. Other exchanges of its lane do not: they run in order. */
 static void find_waits(merger *m)
 {
 	const tt_graph *g = m->g;
@@ -277,16 +279,20 @@ static void find_waits(merger *m)
 		m->done[i] = g->nnodes;
 		for (int64_t k = i + 1; k < g->nnodes && m->done[i] == g->nnodes; k++) {
 			const tt_node *n = &g->nodes[k];
-			if (n->seg == x->seg && !m->elided[k] && !tt_exchange_axes(n) && must_wait(m, n, x))
+			bool in_order = tt_exchange_axes(n) && lane_of(n) == lane_of(x);
+			if (n->seg == x->seg && !m->elided[k] && !in_order && must_wait(m, n, x))
 				m->done[i] = k;
 		}
 	}
-	int64_t next[TT_NSEGS]; /* who waits for a later one waits for those before it */
+	int64_t next[TT_NSEGS][TT_COMM_LANES]; /* who waits for a later one waits for those before it */
 	for (int seg = 0; seg < TT_NSEGS; seg++)
-		next[seg] = g->nnodes;
+		for (int k = 0; k < TT_COMM_LANES; k++)
+			next[seg][k] = g->nnodes;
 	for (int64_t i = g->nnodes - 1; i >= 0; i--)
-		if (m->done[i] >= 0)
-			next[g->nodes[i].seg] = m->done[i] = TT_MIN(m->done[i], next[g->nodes[i].seg]);
+		if (m->done[i] >= 0) {
+			int64_t *later = &next[g->nodes[i].seg][lane_of(&g->nodes[i])];
+			*later = m->done[i] = TT_MIN(m->done[i], *later);
+		}
 }
 
 /* What an exchange reads and makes is kept until it has ended. */
@@ -303,8 +309,10 @@ static void keep_under_way(merger *m)
 		int64_t until = TT_MIN(m->done[i], end[x->seg]);
 		for (int k = 0; k < x->nin + x->nout; k++) {
 			store *r = root_of(m, k < x->nin ? x->in[k] : x->out[k - x->nin]);
-			if (r->kind == STORE_TEMP && r->seg == x->seg)
-				r->last = TT_MAX(r->last, until);
+			if (r->kind != STORE_TEMP || r->seg != x->seg)
+				continue;
+			r->last = TT_MAX(r->last, until);
+			r->lanes |= 1u << lane_of(x);
 		}
 	}
 }
@@ -370,8 +378,9 @@ static void place_results(merger *m)
 				continue;
 			int32_t s = m->store[in];
 			const store *c = &m->e->stores[s], *mine = &m->e->stores[m->store[n->out[o]]];
-			/* An exchange may take the place of what it reads: those under way before it have ended when it begins. */
-			bool own = c->kind == STORE_TEMP && c->parent < 0 && !c->pinned && c->seg == n->seg && (m->done[i] >= 0 ? c->use : c->last) == i;
+			/* An exchange may take the place of what it reads: those of its lane under way before it have ended when it begins. */
+			bool ended = m->done[i] >= 0 && c->lanes == 1u << lane_of(n);
+			bool own = c->kind == STORE_TEMP && c->parent < 0 && !c->pinned && c->seg == n->seg && (ended ? c->use : c->last) == i;
 			bool same = own && m->at[in] == 0 && c->count == mine->count && c->esize == mine->esize && c->planes == mine->planes;
 			for (int j = 0; j < n->nin && same; j++)
 				same = j == o || !n->in[j] || root_of(m, n->in[j]) != c;

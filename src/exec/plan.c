@@ -187,12 +187,14 @@ tt_status tt_exec_plan(tt_exec *e)
 		e->planned[TT_REGION_WORK] = TT_MAX(e->planned[TT_REGION_WORK], e->prog[seg].work);
 		e->planned[TT_REGION_SCRATCH] = TT_MAX(e->planned[TT_REGION_SCRATCH], e->prog[seg].scratch);
 	}
-	int64_t behind = 0;
-	for (int seg = 0; seg < TT_NSEGS; seg++)
-		behind = TT_MAX(behind, e->prog[seg].lane_scratch);
-	if (behind) {
-		e->lane_scratch_at = tt_round_up(e->planned[TT_REGION_SCRATCH], ALIGN);
-		e->planned[TT_REGION_SCRATCH] = e->lane_scratch_at + behind;
+	for (int k = 0; k < TT_COMM_LANES; k++) {
+		int64_t behind = 0;
+		for (int seg = 0; seg < TT_NSEGS; seg++)
+			behind = TT_MAX(behind, e->prog[seg].lane_scratch[k]);
+		if (!behind)
+			continue;
+		e->lane_scratch_at[k] = tt_round_up(e->planned[TT_REGION_SCRATCH], ALIGN);
+		e->planned[TT_REGION_SCRATCH] = e->lane_scratch_at[k] + behind;
 	}
 	for (int64_t i = 0; i < e->nstates; i++)
 		set_slot(e, &e->states[i]);

@@ -56,8 +56,9 @@ void tt_exec_print_program(const tt_exec *e, tt_segment seg, tt_buf *b)
 			tt_buf_printf(b, "    . %s [%s]", n->op->name, n->op->flags & TT_OP_VIEW ? "view" : "in place");
 		if (in && in->scratch)
 			tt_buf_printf(b, " scratch %zu", in->scratch);
-		if (in && in->wait >= 0)
-			tt_buf_printf(b, ", waits for %lld", (long long)in->wait);
+		for (int k = 0; k < TT_COMM_LANES && in; k++)
+			if (in->wait[k] >= 0)
+				tt_buf_printf(b, ", waits for %lld", (long long)in->wait[k]);
 		tt_buf_str(b, "\n");
 		for (int o = 0; o < n->nout; o++) {
 			tt_buf_str(b, "        -> ");

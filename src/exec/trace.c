@@ -11,7 +11,7 @@ void tt_trace_room(tt_trace *t, tt_arena *a, int64_t cap)
 	memset(t->events, 0, sizeof *t->events * (size_t)cap); /* touched now, not in the step */
 }
 
-/* Both lanes write: each takes a place of its own. What finds the ring full is counted and dropped. */
+/* All lanes write: each takes a place of its own. What finds the ring full is counted and dropped. */
 static void put(tt_trace *t, const tt_trace_event *x)
 {
 	int64_t at = atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
@@ -29,7 +29,7 @@ void tt_trace_span(tt_trace *t, const char *name, double begin, double end)
 static double waited(const tt_exec *e, const instr *in)
 {
 	const tt_attr_exchange *at = exchange_of(in->node);
-	const tt_comm_group *g = at && e->o.axes ? e->o.axes->group[at->axes] : NULL;
+	const tt_comm_group *g = at && e->o.axes ? e->o.axes->group[at->lane][at->axes] : NULL;
 	return g ? tt_comm_group_count(g).wait_s : 0;
 }
 
@@ -47,7 +47,7 @@ void run_timed(const tt_exec *e, tt_segment seg, const program *p, instr *in)
 void run_on_lane(const tt_exec *e, instr *in)
 {
 	tt_trace *t = e->o.trace && e->o.trace->on ? e->o.trace : NULL;
-	const tt_comm_group *g = e->o.axes->group[in->axes];
+	const tt_comm_group *g = e->o.axes->group[in->lane][in->axes];
 	tt_comm_count before = tt_comm_group_count(g), after;
 	in->began = tt_now();
 	in->run(&in->call);
@@ -56,7 +56,7 @@ void run_on_lane(const tt_exec *e, instr *in)
 	in->talked = after.calls - before.calls;
 	in->took = after.bytes - before.bytes;
 	if (t)
-		put(t, &(tt_trace_event){.seg = (int16_t)in->node->seg, .lane = TT_TRACE_COMM, .instr = (int32_t)(in - e->prog[in->node->seg].instrs), .begin = in->began,
+		put(t, &(tt_trace_event){.seg = (int16_t)in->node->seg, .lane = (int16_t)(TT_TRACE_COMM + in->lane), .instr = (int32_t)(in - e->prog[in->node->seg].instrs), .begin = in->began,
 					 .end = in->ended, .wait = after.wait_s - before.wait_s});
 }
 
@@ -96,7 +96,8 @@ static void put_event(const tt_exec *e, const tt_trace_event *x, int rank, tt_bu
 
 void tt_exec_print_trace(const tt_exec *e, const tt_trace *t, int rank, tt_buf *b)
 {
-	static const char *const lanes[] = {"step", "compute lane", "communication lane"};
+	static const char *const lanes[] = {"step", "compute lane", "communication lane", "communication lane, parameters", "communication lane, gradients"};
+	_Static_assert(TT_COUNT(lanes) == 1 + TT_TRACE_COMM + TT_COMM_LANES, "the step, and every lane");
 	int64_t n = atomic_load_explicit(&t->n, memory_order_acquire), kept = TT_MIN(n, t->cap);
 	tt_buf_printf(b, "{\"displayTimeUnit\":\"ms\",\"dropped\":%lld,\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
 		      (long long)(n - kept), rank, rank);

@@ -62,6 +62,7 @@ typedef struct tt_attr_exchange {
 	int64_t axes;      /* bit i: axis i of the mesh is in the group */
 	int64_t members, index;
 	int64_t hides;     /* tt_hides: whether computation stands where it could run beside it; of the overlap pass */
+	int64_t lane;      /* tt_comm_lane; of the same pass */
 	int64_t dim;
 	tt_ints edges;     /* [members + 1], or none */
 	int64_t to;        /* of a swap: the dim that is cut, */
@@ -76,7 +77,8 @@ typedef struct tt_attr_bucket {
 	int64_t kind;
 	const char *axis, *name; /* of the first */
 	int64_t axes, members, index;
-	int64_t hides;     /* all up to here as an exchange has it */
+	int64_t hides;
+	int64_t lane;      /* all up to here as an exchange has it */
 	tt_ints dim, ndim; /* [n]                            */
 	tt_ints edges;     /* [n, members + 1], or none      */
 	tt_ints cuts;      /* likewise                       */
@@ -88,7 +90,7 @@ enum { TT_BUCKET_JOB = 512 }; /* bytes of scratch for an operand, beside its att
 
 static inline tt_attr_exchange tt_bucket_part(const tt_attr_bucket *b, int i)
 {
-	tt_attr_exchange x = { .kind = b->kind, .axis = b->axis, .name = b->name, .axes = b->axes, .members = b->members, .index = b->index, .dim = b->dim.v[i],
+	tt_attr_exchange x = { .kind = b->kind, .axis = b->axis, .name = b->name, .axes = b->axes, .members = b->members, .index = b->index, .lane = b->lane, .dim = b->dim.v[i],
 			       .dims = { b->ndim.v[i], b->dims.v + (int64_t)i * TT_MAX_DIMS }, .to = b->to, .shift = b->shift, .tree = b->tree };
 	if (b->edges.n)
 		x.edges = (tt_ints){ b->members + 1, b->edges.v + i * (b->members + 1) };

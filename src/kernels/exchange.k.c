@@ -243,15 +243,16 @@ static void talk(const tt_call *c, const char *kind, bucket *b)
 {
 	tt_comm_axes *axes = c->env->axes;
 	const tt_attr_exchange *at = b->jobs[0].at;
-	TT_ASSERT(axes && axes->group[at->axes], "exchange over %s without ranks", at->axis);
-	if (axes->status)
+	tt_comm_group *g = axes ? axes->group[at->lane][at->axes] : NULL;
+	TT_ASSERT(g, "exchange over %s without ranks", at->axis);
+	if (axes->status[at->lane])
 		return;
 	tt_exchange x = {.kind = kind, .name = at->name, .give = b->jobs[0].give, .take = b->jobs[0].take, .parts = b->n, .use = use, .ctx = b,
 			 .scratch = (char *)(uintptr_t)tt_round_up((int64_t)(uintptr_t)b->arrives, 64), .lands = at->kind == TT_EX_GATHER || b->parts_of_sums};
-	int64_t arrives = tt_exchange_scratch(axes->group[at->axes], &x);
+	int64_t arrives = tt_exchange_scratch(g, &x);
 	TT_ASSERT(!c->room || !arrives || (char *)x.scratch - (char *)c->scratch + arrives <= (int64_t)c->room, "%s over %s: %lld bytes arrive in a scratch of %lld", kind, at->axis,
 		  (long long)arrives, (long long)c->room);
-	axes->status = tt_comm_exchange(axes->group[at->axes], &x);
+	axes->status[at->lane] = tt_comm_exchange(g, &x);
 	for (int p = 0; p < b->n; p++)
 		if (b->jobs[p].wide)
 			exact_raise(c);

@@ -119,7 +119,7 @@ static size_t aside(const tt_value *in, int64_t kind, const tt_env *env)
 /* Bytes that arrive from k members, where ranks do not see each other's memory. What is gathered arrives in its place. */
 static size_t arrivals(const tt_value *in, const tt_value *out, int64_t kind, int64_t axes, int64_t k, const tt_env *env)
 {
-	const tt_comm_group *g = env->axes ? env->axes->group[axes] : NULL;
+	const tt_comm_group *g = env->axes ? env->axes->group[TT_COMM_WANTED][axes] : NULL;
 	if (!g || tt_comm_group_sees_memory(g))
 		return 0;
 	bool limbs = in->dtype == TT_ACC && env->numerics == TT_EXACT && !env->f64;
@@ -189,7 +189,8 @@ const tt_op tt_op_exchange = {
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
 				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) },
 				    { "to", TT_ATTR_INT, offsetof(tt_attr_exchange, to) }, { "cuts", TT_ATTR_INTS, offsetof(tt_attr_exchange, cuts) },
-				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, { "hides", TT_ATTR_INT, offsetof(tt_attr_exchange, hides) }, TT_ATTRS_END },
+				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, { "hides", TT_ATTR_INT, offsetof(tt_attr_exchange, hides) },
+				    { "lane", TT_ATTR_INT, offsetof(tt_attr_exchange, lane) }, TT_ATTRS_END },
 	.infer = exchange_infer, .spmd = exchange_spmd, .scratch = exchange_scratch, .sample = exchange_sample,
 };
 
@@ -204,6 +205,6 @@ const tt_op tt_op_exchange_bucket = {
 				    { "edges", TT_ATTR_INTS, offsetof(tt_attr_bucket, edges) }, { "dims", TT_ATTR_INTS, offsetof(tt_attr_bucket, dims) },
 				    { "tree", TT_ATTR_BOOL, offsetof(tt_attr_bucket, tree) }, { "to", TT_ATTR_INT, offsetof(tt_attr_bucket, to) },
 				    { "cuts", TT_ATTR_INTS, offsetof(tt_attr_bucket, cuts) }, { "shift", TT_ATTR_INT, offsetof(tt_attr_bucket, shift) },
-				    { "hides", TT_ATTR_INT, offsetof(tt_attr_bucket, hides) }, TT_ATTRS_END },
+				    { "hides", TT_ATTR_INT, offsetof(tt_attr_bucket, hides) }, { "lane", TT_ATTR_INT, offsetof(tt_attr_bucket, lane) }, TT_ATTRS_END },
 	.infer = bucket_infer, .spmd = exchange_spmd, .scratch = bucket_scratch, .sample = bucket_sample,
 };

@@ -9,6 +9,8 @@
  *                counted in the order in which they are there. The loss's joins the norm's, or is waited for last
  *   others       that are ready together, as queries, keys and values swapped for heads, are one
  *
+ * Gathers of parameters, what becomes of gradients, and the rest each have a lane (comm/comm.h): who is early does not stand before who is wanted.
+ *
  * Computation keeps its order, but for what only waits for an exchange.
  *
  * A unit is a layer, by the names of values ("model.layers.3"), or what lies between layers. Exchanges of a unit over the same ranks become a bucket.
@@ -17,6 +19,7 @@
  */
 #include <stdlib.h>
 
+#include "comm/comm.h"
 #include "ops/ops.h"
 #include "pass/internal.h"
 
@@ -392,6 +395,18 @@ static void find_buckets(pass *p)
 	}
 }
 
+static tt_comm_lane lane_of(const pass *p, int64_t i)
+{
+	switch (p->kind[i]) {
+	case GATHER: return TT_COMM_PARAMS;
+	case SCATTER:
+	case SUM: return TT_COMM_GRADS;
+	case STAYS:
+	case JOIN: break;
+	}
+	return TT_COMM_WANTED;
+}
+
 static void add_bucket(pass *p, tt_copy *c, int64_t head)
 {
 	const tt_graph *g = p->g;
@@ -411,7 +426,7 @@ static void add_bucket(pass *p, tt_copy *c, int64_t head)
 		if (a->cuts.n)
 			memcpy(cuts + n * (a->members + 1), a->cuts.v, (size_t)a->cuts.n * sizeof *cuts);
 	}
-	tt_attr_bucket b = { .kind = first->kind, .axis = first->axis, .name = first->name, .axes = first->axes, .members = first->members, .index = first->index,
+	tt_attr_bucket b = { .kind = first->kind, .axis = first->axis, .name = first->name, .axes = first->axes, .members = first->members, .index = first->index, .lane = lane_of(p, head),
 			     .dim = { n, dim }, .ndim = { n, ndim }, .edges = { first->edges.n ? n * (first->members + 1) : 0, edges },
 			     .cuts = { first->cuts.n ? n * (first->members + 1) : 0, cuts }, .dims = { n * TT_MAX_DIMS, dims }, .to = first->to, .shift = first->shift,
 			     .tree = first->tree };
@@ -429,8 +444,14 @@ static void add_bucket(pass *p, tt_copy *c, int64_t head)
 static void copy_alone(const pass *p, tt_copy *c, int64_t i)
 {
 	tt_node node = p->g->nodes[i];
+	tt_attr_exchange at;
 	node.group = node.seg == p->seg[i] ? node.group : 0;
 	node.seg = p->seg[i];
+	if (p->kind[i] != STAYS) {
+		at = *attr_of(p, i);
+		at.lane = lane_of(p, i);
+		node.attr = &at;
+	}
 	tt_copy_node(c, &node);
 }
 

@@ -1,4 +1,4 @@
-/* count.c: one rank's step: instructions, their talk, and how long they might take on two lanes. */
+/* count.c: one rank's step: instructions, their talk, and how long they might take on the lanes of compute and communication. */
 #include "plan/plan.h"
 
 /* A talk's kind as people call it. */
@@ -35,15 +35,18 @@ void tt_plan_talk_add(tt_arena *a, tt_plan_rank *r, uint32_t axes, const char *k
 	t->bytes += bytes;
 }
 
+enum { INSIDE, OUTSIDE, LINKS }; /* of a node */
+
 typedef struct walk {
 	tt_arena *a;
 	tt_exec *e;
 	const tt_plan_asked *q;
 	tt_plan_rank *out;
 	double *began, *ended; /* [instructions of the program] */
-	int32_t *talk;   /* [instructions] of an exchange of the communication lane, its entry; else -1 */
-	double lane[TT_LANES];
-	double exposed;  /* of this run: talk on the compute lane, and its waits for the other */
+	int32_t *talk;   /* [instructions] of an exchange of a communication lane, its entry; else -1 */
+	int *lane_of;    /* [instructions] */
+	double lane[TT_LANES], link[LINKS]; /* when each is free */
+	double exposed;  /* of this run: talk on the compute lane, and its waits for the others */
 	double near[1 << TT_MESH_AXES]; /* by axes: share of the other members that are of this rank's node; < 0: not known yet */
 	int *ranks;      /* room for all */
 	int run;         /* index of the entry */
@@ -63,12 +66,17 @@ static double share_near(walk *w, uint32_t axes)
 	return w->near[axes] = n > 1 ? (double)(near - 1) / (n - 1) : 1;
 }
 
-static double talk_seconds(walk *w, const tt_attr_exchange *at, const tt_exec_talks *t)
+/* What an instruction takes; of it, an exchange: before it needs a link, and how long it needs each, both at once. */
+typedef struct took { double seconds, latency, link[LINKS]; } took;
+
+static void talk_time(walk *w, const tt_attr_exchange *at, const tt_exec_talks *t, took *x)
 {
 	const tt_hardware *h = w->q->hardware;
 	double near = share_near(w, (uint32_t)at->axes), bytes = (double)t->bytes;
-	double inside = bytes * near / (h->link * h->link_share), outside = bytes * (1 - near) / (h->network * h->link_share);
-	return (double)t->calls * h->latency + TT_MAX(inside, outside); /* both links at once */
+	x->latency = (double)t->calls * h->latency;
+	x->link[INSIDE] = bytes * near / (h->link * h->link_share);
+	x->link[OUTSIDE] = bytes * (1 - near) / (h->network * h->link_share);
+	x->seconds = TT_MAX(x->seconds, x->latency + TT_MAX(x->link[INSIDE], x->link[OUTSIDE]));
 }
 
 static double work_seconds(const walk *w, const tt_exec_instr *x, const tt_cost *c)
@@ -85,39 +93,61 @@ static void put_span(walk *w, const tt_exec_instr *x, int lane, double begin, do
 	TT_PUSH(w->a, w->out->span, w->out->nspan, w->out->cap_span, s);
 }
 
-/* The compute lane waits in [from, to] for exchanges up to instruction `last`. */
-static void wait_for(walk *w, int64_t last, double from, double to, double times)
+/* The compute lane waits until `to` for exchanges of a lane, up to instruction `last`. */
+static void wait_for(walk *w, int lane, int64_t last, double to, double times)
 {
+	double *compute = &w->lane[TT_LANE_COMPUTE], from = *compute;
+	if (to <= from)
+		return;
 	w->exposed += to - from;
-	for (int64_t i = last; i >= 0; i--) {
-		if (w->talk[i] < 0)
+	*compute = to;
+	/* Each from the end of the one before it on: between the two it waits for a link. */
+	tt_plan_talk *of = NULL;
+	for (int64_t i = last; i >= 0 && to > from; i--) {
+		if (w->talk[i] < 0 || w->lane_of[i] != lane)
 			continue;
-		if (w->ended[i] <= from)
-			return; /* so have all before it */
-		w->out->talk[w->talk[i]].exposed += times * (TT_MIN(w->ended[i], to) - TT_MAX(w->began[i], from));
+		double since = TT_MAX(TT_MIN(w->ended[i], to), from);
+		if (of) {
+			of->exposed += times * (to - since);
+			to = since;
+		}
+		of = &w->out->talk[w->talk[i]];
 	}
+	if (of)
+		of->exposed += times * (to - from);
 }
 
-/* An instruction begins when its lane is free: an exchange of the communication lane not before the compute lane came to it, any other not before the
- * exchange that it waits for has ended. */
-static void pass_time(walk *w, int64_t index, const tt_exec_instr *x, tt_plan_talk *talks, double seconds, double times)
+/* When an exchange begins whose lane is free at `begin`. A link carries one after another, in the order in which the compute lane came to them. */
+static double begin_of(walk *w, double begin, const took *x)
 {
-	int lane = x->lane ? TT_LANE_COMM : TT_LANE_COMPUTE;
-	double *compute = &w->lane[TT_LANE_COMPUTE], until = x->waits >= 0 ? w->ended[x->waits] : 0;
-	if (until > *compute) {
-		wait_for(w, x->waits, *compute, until, times);
-		*compute = until;
-	}
-	double begin = TT_MAX(w->lane[lane], *compute), end = begin + seconds;
+	for (int k = 0; k < LINKS; k++)
+		if (x->link[k] > 0)
+			begin = TT_MAX(begin, w->link[k] - x->latency);
+	for (int k = 0; k < LINKS; k++)
+		if (x->link[k] > 0)
+			w->link[k] = begin + x->latency + x->link[k];
+	return begin;
+}
+
+/* An instruction begins when its lane is free: an exchange of a communication lane not before the compute lane came to it, and none before the exchanges
+ * that it waits for have ended. */
+static void pass_time(walk *w, int64_t index, const tt_exec_instr *x, tt_plan_talk *talks, const took *t, double times)
+{
+	int lane = x->lane ? TT_LANE_COMM + x->lane - 1 : TT_LANE_COMPUTE;
+	for (int k = 0; k < TT_COMM_LANES; k++)
+		if (x->waits[k] >= 0)
+			wait_for(w, TT_LANE_COMM + k, x->waits[k], w->ended[x->waits[k]], times);
+	double begin = begin_of(w, TT_MAX(w->lane[lane], w->lane[TT_LANE_COMPUTE]), t), end = begin + t->seconds;
 	w->lane[lane] = w->ended[index] = end;
 	w->began[index] = begin;
+	w->lane_of[index] = lane;
 	w->talk[index] = talks && x->lane ? (int32_t)(talks - w->out->talk) : -1;
 	if (talks && !x->lane) {
-		w->exposed += seconds;
-		talks->exposed += times * seconds;
+		w->exposed += t->seconds;
+		talks->exposed += times * t->seconds;
 	}
-	if (w->q->spans && seconds > 0)
-		put_span(w, x, talks ? TT_LANE_COMM : lane, begin, end); /* talk on the compute lane is drawn below it all the same */
+	if (w->q->spans && t->seconds > 0)
+		put_span(w, x, talks && !x->lane ? TT_LANE_COMM : lane, begin, end); /* talk on the compute lane is drawn below it all the same */
 }
 
 /* ---- counts ---------------------------------------------------------------------------------------------------------------------------- */
@@ -133,14 +163,15 @@ static tt_status add(int64_t *sum, int64_t x, int64_t times)
 static tt_status instruction(walk *w, const tt_plan_run *r, int64_t index, const tt_exec_instr *x)
 {
 	tt_plan_rank *o = w->out;
-	double times = (double)r->times, seconds = 0;
+	double times = (double)r->times;
+	took time = { 0 };
 	tt_cost c = tt_exec_instr_cost(w->e, x);
 	tt_exec_talks t = { 0 };
 	tt_plan_talk *k = NULL;
 	o->flops += times * c.flops;
 	o->bytes += times * c.bytes;
 	if (w->q->hardware)
-		seconds = work_seconds(w, x, &c);
+		time.seconds = work_seconds(w, x, &c);
 	if (tt_exec_instr_talks(w->e, x, &t) && t.calls) {
 		const tt_attr_exchange *at = x->node->attr;
 		k = talk_of(w->a, o, (uint32_t)at->axes, kind_name(at->kind));
@@ -151,14 +182,14 @@ static tt_status instruction(walk *w, const tt_plan_run *r, int64_t index, const
 		k->hideable_calls += could * t.calls;
 		k->hideable_bytes += could * t.bytes;
 		if (w->q->hardware)
-			seconds = TT_MAX(seconds, talk_seconds(w, at, &t));
-		k->seconds += times * seconds;
-		o->comm_s += times * seconds;
+			talk_time(w, at, &t, &time);
+		k->seconds += times * time.seconds;
+		o->comm_s += times * time.seconds;
 	} else {
-		o->compute_s += times * seconds;
+		o->compute_s += times * time.seconds;
 	}
 	if (w->q->hardware)
-		pass_time(w, index, x, k, seconds, times);
+		pass_time(w, index, x, k, &time, times);
 	return TT_OK;
 }
 
@@ -167,16 +198,18 @@ static tt_status program(walk *w, const tt_plan_run *r)
 	tt_cell cell = { .T = r->T, .nseqs = r->nseqs };
 	TT_TRY(tt_exec_shape(w->e, r->seg, &cell));
 	tt_exec_instr x;
-	w->lane[0] = w->lane[1] = w->exposed = 0;
+	memset(w->lane, 0, sizeof w->lane);
+	memset(w->link, 0, sizeof w->link);
+	w->exposed = 0;
 	int64_t n = 0;
 	for (; tt_exec_instr_at(w->e, r->seg, n, &x); n++)
 		TT_TRY(instruction(w, r, n, &x));
-	double took = TT_MAX(w->lane[TT_LANE_COMPUTE], w->lane[TT_LANE_COMM]), times = (double)r->times;
-	if (took > w->lane[TT_LANE_COMPUTE])
-		wait_for(w, n - 1, w->lane[TT_LANE_COMPUTE], took, times);
+	double times = (double)r->times;
+	for (int lane = TT_LANE_COMM; lane < TT_LANES; lane++)
+		wait_for(w, lane, n - 1, w->lane[lane], times);
 	w->out->exposed_s += times * w->exposed;
-	w->out->segment_s[r->seg] += times * took;
-	w->out->seconds += times * took;
+	w->out->segment_s[r->seg] += times * w->lane[TT_LANE_COMPUTE];
+	w->out->seconds += times * w->lane[TT_LANE_COMPUTE];
 	return TT_OK;
 }
 
@@ -199,6 +232,7 @@ tt_status tt_plan_count(tt_arena *a, tt_exec *e, const tt_plan_asked *q, tt_plan
 	w.began = TT_NEWN(a, double, most);
 	w.ended = TT_NEWN(a, double, most);
 	w.talk = TT_NEWN(a, int32_t, most);
+	w.lane_of = TT_NEWN(a, int, most);
 	w.ranks = TT_NEWN(a, int, ranks);
 	TT_ASSERT(q->nruns <= TT_COUNT(out->run), "%d entries", q->nruns);
 	memcpy(out->run, q->runs, sizeof *q->runs * (size_t)q->nruns);

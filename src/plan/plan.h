@@ -42,11 +42,11 @@ typedef struct tt_plan_talk {
 	const char *kind;    /* "all-gather" */
 	int64_t calls, bytes;/* as tt_comm_group_count counts: bytes this rank takes */
 	int64_t hideable_calls, hideable_bytes; /* of these, of exchanges that could be hidden (pass/hide.c) */
-	double seconds, exposed; /* estimate: of it, in which the compute lane does nothing else */
+	double seconds, exposed; /* estimate; in which the compute lane does nothing else, waits for a link that others have included */
 } tt_plan_talk;
 
 /* A piece of a lane's time, for a drawing. */
-enum { TT_LANE_COMPUTE, TT_LANE_COMM, TT_LANES };
+enum { TT_LANE_COMPUTE, TT_LANE_COMM, TT_LANES = TT_LANE_COMM + TT_COMM_LANES }; /* comm's lane k: TT_LANE_COMM + k */
 typedef struct tt_plan_span {
 	int lane, run;         /* run: index of its entry in the list */
 	const char *op, *name; /* of the first value it makes */
@@ -109,7 +109,7 @@ typedef struct tt_plan_mesh {
 /* "tp", "dp_shard*cp"; "tp" and "tp_rep" are one axis to people. */
 void tt_plan_axes_name(uint32_t axes, tt_buf *b);
 void tt_plan_print(tt_arena *a, const tt_plan_mesh *m, tt_buf *b);
-/* A drawing of one step of the slowest class: lanes of compute and communication. */
+/* A drawing of one step of the slowest class: a lane of compute, and lanes of communication. */
 void tt_plan_svg(const tt_plan_mesh *m, tt_buf *b);
 
 #endif

@@ -1,7 +1,7 @@
-/* svg.c: a step of the estimate as a drawing: a panel for each program of the step, a lane of computing above one of communication. */
+/* svg.c: a step of the estimate as a drawing: a panel for each program of the step, a lane of computing above those of communication that have something. */
 #include "plan/plan.h"
 
-enum { WIDTH = 1100, LEFT = 112, RIGHT = 24, LANE = 26, GAP = 6, PANEL = 118, TOP = 74 };
+enum { WIDTH = 1100, LEFT = 112, RIGHT = 24, LANE = 26, GAP = 6, TITLE = 26, BELOW = 28, TOP = 74 };
 
 /* What a colour means. */
 typedef enum look { LOOK_PRODUCT, LOOK_ATTENTION, LOOK_OTHER, LOOK_UPDATE, LOOK_DATA, LOOK_CP, LOOK_TP, LOOKS } look;
@@ -85,13 +85,33 @@ static void put_lane(const tt_plan_rank *r, const window *w, int lane, double y,
 	put_box(&at, y, b);
 }
 
+static bool shown(const tt_plan_rank *r, int lane)
+{
+	for (int64_t i = 0; i < r->nspan; i++)
+		if (r->span[i].lane == lane)
+			return true;
+	return lane == TT_LANE_COMPUTE;
+}
+
+static double lanes_height(const tt_plan_rank *r)
+{
+	double h = 0;
+	for (int lane = 0; lane < TT_LANES; lane++)
+		h += shown(r, lane) ? LANE + GAP : 0;
+	return h;
+}
+
 static void put_lanes(const tt_plan_rank *r, const window *w, double y, tt_buf *b)
 {
-	static const char *const lanes[TT_LANES] = { "computing", "communication" };
-	for (int lane = 0; lane < TT_LANES; lane++, y += LANE + GAP) {
+	static const char *const lanes[TT_LANES] = { "computing", [TT_LANE_COMM + TT_COMM_WANTED] = "communication", [TT_LANE_COMM + TT_COMM_PARAMS] = "parameters",
+						     [TT_LANE_COMM + TT_COMM_GRADS] = "gradients" };
+	for (int lane = 0; lane < TT_LANES; lane++) {
+		if (!shown(r, lane))
+			continue;
 		tt_buf_printf(b, "<text class=\"t\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text><rect class=\"f\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\"/>\n", LEFT - 8,
 			      y + 17, lanes[lane], LEFT, y, WIDTH - LEFT - RIGHT, LANE);
 		put_lane(r, w, lane, y, b);
+		y += LANE + GAP;
 	}
 }
 
@@ -103,6 +123,7 @@ static double put_panel(const tt_plan_rank *r, int run, double y, tt_buf *b)
 	enum { MANY = 1500, PART = 60 };
 	const tt_plan_run *p = &r->run[run];
 	int64_t n = 0;
+	double lanes = lanes_height(r), below = TITLE + lanes + 16;
 	window all = { .run = run };
 	for (int64_t i = 0; i < r->nspan; i++)
 		if (r->span[i].run == run) {
@@ -118,15 +139,15 @@ static double put_panel(const tt_plan_rank *r, int run, double y, tt_buf *b)
 		tt_buf_str(b, "</text>\n");
 		if (p->times > 1)
 			tt_buf_printf(b, "<text class=\"t\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%lld times in a step</text>\n", WIDTH - RIGHT, y + 16, (long long)p->times);
-		put_lanes(r, &all, y + 26, b);
+		put_lanes(r, &all, y + TITLE, b);
 	}
 	if (b && n > MANY) {
-		tt_buf_printf(b, "<text class=\"t\" x=\"%d\" y=\"%.1f\">of it, from the middle, ", LEFT, y + 106);
+		tt_buf_printf(b, "<text class=\"t\" x=\"%d\" y=\"%.1f\">of it, from the middle, ", LEFT, y + below);
 		put_seconds(part.end - part.begin, b);
 		tt_buf_str(b, "</text>\n");
-		put_lanes(r, &part, y + 114, b);
+		put_lanes(r, &part, y + below + 8, b);
 	}
-	return n > MANY ? PANEL + 88 : PANEL;
+	return TITLE + lanes + BELOW + (n > MANY ? lanes + 24 : 0);
 }
 
 static const char style[] =

@@ -102,7 +102,7 @@ static tt_status gather_counts(void *ctx)
 static void share_counts(tt_trainer *t)
 {
 	int axes = 0;
-	while (t->sharers && t->axes.group[axes] != t->sharers)
+	while (t->sharers && t->axes.group[TT_COMM_WANTED][axes] != t->sharers)
 		axes++;
 	if (t->sharers)
 		tt_exec_beside(t->exec, axes, gather_counts, t);
@@ -271,8 +271,8 @@ typedef struct comm_counts { tt_comm_count count[1 << TT_MESH_AXES]; tt_exchange
 static void count_comm(const tt_trainer *t, comm_counts *c)
 {
 	for (int i = 0; i < 1 << TT_MESH_AXES; i++)
-		if (t->axes.group[i]) {
-			c->count[i] = tt_comm_group_count(t->axes.group[i]);
+		if (t->axes.group[TT_COMM_WANTED][i]) {
+			c->count[i] = tt_comm_axes_count(&t->axes, (uint32_t)i);
 			c->seconds[i] = tt_exec_exchange_seconds(t->exec, i);
 		}
 }
@@ -283,11 +283,11 @@ static void report_comm(const tt_trainer *t, const comm_counts *from, tt_step_re
 	comm_counts now;
 	count_comm(t, &now);
 	for (int i = 0; i < 1 << TT_MESH_AXES && r->ncomm < TT_STEP_COMMS; i++) {
-		if (!t->axes.group[i] || now.count[i].calls == from->count[i].calls)
+		if (!t->axes.group[TT_COMM_WANTED][i] || now.count[i].calls == from->count[i].calls)
 			continue;
 		const tt_comm_count *a = &from->count[i], *b = &now.count[i];
 		double all = b->wait_s + b->use_s - a->wait_s - a->use_s, hidden = now.seconds[i].hidden - from->seconds[i].hidden;
-		r->comm[r->ncomm++] = (tt_step_comm){ tt_comm_group_name(t->axes.group[i]), b->calls - a->calls, b->bytes - a->bytes,
+		r->comm[r->ncomm++] = (tt_step_comm){ tt_comm_group_name(t->axes.group[TT_COMM_WANTED][i]), b->calls - a->calls, b->bytes - a->bytes,
 						      TT_MAX(all - hidden, 0.0), hidden, now.seconds[i].hideable_calls - from->seconds[i].hideable_calls,
 						      now.seconds[i].hideable_bytes - from->seconds[i].hideable_bytes };
 	}

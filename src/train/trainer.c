@@ -149,8 +149,8 @@ static tt_status open_mesh(tt_trainer *t)
 	uint32_t every = 0;
 	for (int i = 0; i < TT_PLAN_AXES; i++)
 		every |= (uint32_t)(size[i] > 1) << i;
-	t->sharers = t->axes.group[sharing_axes(m)];
-	t->all = t->axes.group[every];
+	t->sharers = t->axes.group[TT_COMM_WANTED][sharing_axes(m)];
+	t->all = t->axes.group[TT_COMM_WANTED][every];
 	return TT_OK;
 }
 
