@@ -3,6 +3,8 @@
 #include "ops/ops.h"
 #include "tiny.h"
 
+#include <stdio.h>
+
 enum { STEPS = 3, RANKS = 8 };
 
 typedef struct mesh { const char *name; int size[TT_RUN_AXES]; bool sp; tt_cp_method method; } mesh;
@@ -132,13 +134,15 @@ typedef struct way {
 } way;
 
 static const way WAYS[] = {
-	{ "thread", TT_LANE_THREAD, { 1, 25 << 20 }, TT_GATHERED_BY_LAYER, .fill_nan = true },
-	{ "late", TT_LANE_LATE, { 1, 25 << 20 }, TT_GATHERED_AGAIN, .fill_nan = false },
-	{ "early", TT_LANE_EARLY, { 3, 25 << 20 }, TT_GATHERED_AGAIN, .protect = true },
-	{ "late, no buckets", TT_LANE_LATE, { 2, 0 }, TT_GATHERED_BY_LAYER, .fill_nan = true },
-	{ "thread, kept", TT_LANE_THREAD, { 0, 100 << 10 }, TT_GATHERED_KEPT, .no_alias = true },
-	{ "late, kept, recomputed", TT_LANE_LATE, { 1, 100 << 10 }, TT_GATHERED_KEPT, .fill_nan = true, .recompute = true },
-	{ "early, references", TT_LANE_EARLY, { 1, 25 << 20 }, TT_GATHERED_BY_LAYER, .kernels_ref = true },
+	{ "thread", TT_LANE_THREAD, { 1, 25 << 20, false }, TT_GATHERED_BY_LAYER, .fill_nan = true },
+	{ "late", TT_LANE_LATE, { 1, 25 << 20, false }, TT_GATHERED_AGAIN, .fill_nan = false },
+	{ "early", TT_LANE_EARLY, { 3, 25 << 20, false }, TT_GATHERED_AGAIN, .protect = true },
+	{ "late, no buckets", TT_LANE_LATE, { 2, 0, false }, TT_GATHERED_BY_LAYER, .fill_nan = true },
+	{ "thread, kept", TT_LANE_THREAD, { 0, 100 << 10, false }, TT_GATHERED_KEPT, .no_alias = true },
+	{ "late, kept, recomputed", TT_LANE_LATE, { 1, 100 << 10, false }, TT_GATHERED_KEPT, .fill_nan = true, .recompute = true },
+	{ "early, references", TT_LANE_EARLY, { 1, 25 << 20, false }, TT_GATHERED_BY_LAYER, .kernels_ref = true },
+	{ "thread, lanes in turn", TT_LANE_THREAD, { 1, 25 << 20, .mixed = true }, TT_GATHERED_AGAIN, .fill_nan = true },
+	{ "late, lanes in turn", TT_LANE_LATE, { 1, 0, .mixed = true }, TT_GATHERED_BY_LAYER, .fill_nan = true },
 };
 
 static tt_run_options along(const tt_run_options *o, const way *w)
@@ -208,7 +212,7 @@ static void faults(tt_test *t)
 	if (!run(t, &o, &MESHES[0], want))
 		return;
 	o.overlap_off = false;
-	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	o.overlap = (tt_overlap){ 1, 25 << 20, false };
 	o.exec.lane = TT_LANE_LATE;
 	o.exec.short_lives = true;
 	if (!run(t, &o, &MESHES[0], got))
@@ -221,7 +225,7 @@ static void order(tt_test *t)
 {
 	tt_run_options o = options(t, TT_BF16);
 	runs *each = TT_NEW(t->arena, runs), *all = TT_NEW(t->arena, runs);
-	o.overlap = (tt_overlap){ 1, 0 };
+	o.overlap = (tt_overlap){ 1, 0, false };
 	if (!run(t, &o, &MESHES[0], each))
 		return;
 	o.overlap.bucket_bytes = 25 << 20;
@@ -269,7 +273,7 @@ static void ahead(tt_test *t)
 			if (!late && !run(t, &o, &MESHES[0], want))
 				return;
 			o.overlap_off = false;
-			o.overlap = (tt_overlap){ 1, 25 << 20 };
+			o.overlap = (tt_overlap){ 1, 25 << 20, false };
 			o.exec.lane = late ? TT_LANE_LATE : TT_LANE_THREAD;
 			if (!run(t, &o, &MESHES[0], got))
 				return;
@@ -291,7 +295,7 @@ static void hideable(tt_test *t)
 		{ 5, TT_SEG_F, TT_EX_REDUCE, 7, 0 },  /* embedding, two a layer: each is needed at once */
 	};
 	tt_run_options o = options(t, TT_BF16);
-	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	o.overlap = (tt_overlap){ 1, 25 << 20, false };
 	runs *r = TT_NEW(t->arena, runs);
 	for (int i = 0, last = -1; i < TT_COUNT(facts); last = facts[i++].mesh) {
 		if (facts[i].mesh != last && !run(t, &o, &MESHES[facts[i].mesh], r))
@@ -300,6 +304,110 @@ static void hideable(tt_test *t)
 		TT_CHECK_MSG(t, all == facts[i].all && could == facts[i].could, "%s, %s, kind %d: %lld exchanges, %lld could be hidden; want %d and %d", MESHES[facts[i].mesh].name,
 			     tt_segment_name(facts[i].seg), facts[i].kind, (long long)all, (long long)could, facts[i].all, facts[i].could);
 	}
+}
+
+/* ---- no two that may run at once touch the same bytes, where one of them writes ------------------------------------------------------------------------- */
+
+typedef struct span { const uint8_t *from, *to; bool writes; } span;
+typedef struct touched { tt_exec_instr in; int64_t at; span *span; int n; } touched;
+
+static span span_of(const tt_arg *a, bool writes)
+{
+	int64_t size = a->dtype == TT_ACC && a->plane ? 8 : tt_dtype_size(a->dtype, TT_FAST, false), n = 1;
+	for (int d = 0; d < a->ndim; d++)
+		n *= a->n[d];
+	if (a->format != TT_PLAIN)
+		n = tt_format_count(a->format, a->dtype, a->n[0], a->n[1]);
+	const uint8_t *p = a->p;
+	return (span){ p, p + 2 * a->plane + n * size, writes };
+}
+
+static touched touched_by(tt_arena *a, const tt_exec_instr *in, int64_t at)
+{
+	touched x = { .in = *in, .at = at, .span = TT_NEWN(a, span, in->node->nin + in->node->nout + 1) };
+	for (int k = 0; k < in->node->nin; k++)
+		if (in->node->in[k])
+			x.span[x.n++] = span_of(&in->in[k], false);
+	for (int k = 0; k < in->node->nout; k++)
+		if (in->node->out[k])
+			x.span[x.n++] = span_of(&in->out[k], true);
+	const uint8_t *scratch = in->call->scratch;
+	if (in->scratch)
+		x.span[x.n++] = (span){ scratch, scratch + in->scratch, true };
+	return x;
+}
+
+static bool clash(const touched *x, const touched *y)
+{
+	for (int i = 0; i < x->n; i++)
+		for (int k = 0; k < y->n; k++)
+			if ((x->span[i].writes || y->span[k].writes) && x->span[i].from < y->span[k].to && y->span[k].from < x->span[i].to)
+				return true;
+	return false;
+}
+
+/* Of one program: pairs that clash, and how many exchanges of other lanes were under way when one was started. */
+typedef struct races { tt_test *t; const tt_run_options *o; const char *mesh; int clashes; int64_t beside; } races;
+
+static void races_of(races *r, tt_exec *e, tt_segment seg)
+{
+	tt_arena *a = tt_arena_create("races");
+	touched *under = NULL;
+	int64_t n = 0, cap = 0;
+	tt_exec_instr in;
+	for (int64_t i = 0; tt_exec_instr_at(e, seg, i, &in); i++) {
+		int64_t left = 0;
+		for (int64_t k = 0; k < n; k++)
+			if (under[k].at > in.waits[under[k].in.lane - 1])
+				under[left++] = under[k];
+		n = left;
+		touched x = touched_by(a, &in, i);
+		for (int64_t k = 0; k < n; k++) {
+			if (under[k].in.lane == in.lane)
+				continue;
+			r->beside += in.lane != 0;
+			if (clash(&x, &under[k]) && r->clashes++ < 3)
+				fprintf(stderr, "%s, %s: %lld %s of %s clashes with %lld %s of %s, which is under way\n", r->mesh, tt_segment_name(seg), (long long)i, in.node->op->name,
+					in.graph->values[in.node->out[0]].name, (long long)under[k].at, under[k].in.node->op->name, under[k].in.graph->values[under[k].in.node->out[0]].name);
+		}
+		if (in.lane)
+			TT_PUSH(a, under, n, cap, x);
+	}
+	tt_arena_destroy(a);
+}
+
+static tt_status races_main(tt_comm *c, void *ctx)
+{
+	races *r = ctx;
+	tt_run_options o = *r->o;
+	o.mesh.comm = c;
+	tt_trainer *tr;
+	TT_TRY(tt_trainer_create(&o, &tr));
+	for (tt_segment seg = 0; seg < TT_NSEGS && tt_comm_rank(c) == 0; seg++)
+		races_of(r, tt_trainer_exec(tr), seg);
+	tt_trainer_destroy(tr);
+	return TT_OK;
+}
+
+static void no_races(tt_test *t)
+{
+	tt_run_options o = options(t, TT_BF16);
+	int64_t beside = 0;
+	for (int m = 0; m < TT_COUNT(MESHES); m++)
+		for (int w = 0; w < TT_COUNT(WAYS); w += 2) {
+			tt_run_options x = along(&o, &WAYS[w]);
+			memcpy(x.mesh.size, MESHES[m].size, sizeof x.mesh.size);
+			x.mesh.sp = MESHES[m].sp;
+			x.mesh.cp_method = MESHES[m].method;
+			races r = { .t = t, .o = &x, .mesh = MESHES[m].name };
+			tt_comm_options c = { .init_timeout_s = 120 };
+			int ranks = x.mesh.size[0] * x.mesh.size[1] * x.mesh.size[2] * x.mesh.size[3];
+			if (!TT_CHECK_OK(t, tt_comm_threads(ranks, &c, races_main, &r)))
+				return;
+			TT_CHECK_MSG(t, !r.clashes, "%s, %s: %d pairs of instructions that may run at once touch the same bytes", MESHES[m].name, WAYS[w].name, r.clashes);
+			beside += r.beside;
+		}
+	TT_CHECK(t, beside > 100); /* pairs that were looked at, of exchanges */
 }
 
 const tt_case tt_suite_overlap[] = {
@@ -312,6 +420,7 @@ const tt_case tt_suite_overlap[] = {
 	{ "swaps", swaps, TT_TIER_QUICK },
 	{ "ahead", ahead, TT_TIER_QUICK },
 	{ "hideable", hideable, TT_TIER_QUICK },
+	{ "no_races", no_races, TT_TIER_QUICK },
 	{ "every", every, TT_TIER_PROOF },
 	{ 0 },
 };

@@ -206,7 +206,7 @@ static void counters(tt_test *t)
 	o.exec.kernels_ref = false;
 	o.recompute.mode = TT_RECOMPUTE_FULL;
 	compare(t, &o, &(mesh_case){ { 1, 2, 1, 2 }, true, 2 });
-	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	o.overlap = (tt_overlap){ 1, 25 << 20, false };
 	compare(t, &o, &(mesh_case){ { 1, 2, 1, 2 }, true, 2 });
 	compare(t, &o, &(mesh_case){ { 2, 2, 1, 1 }, false, 1 });
 	/* Ranks that differ in a shard alone, and in the part of a sum alone. */
@@ -307,7 +307,7 @@ static void traces(tt_test *t)
 	o.mesh.size[TT_DP_REPLICATE] = o.mesh.size[TT_DP_SHARD] = 2;
 	o.data.tokens_per_step = 12 * CONTEXT; /* of 4 data ranks 3 cells each */
 	o.tokens_per_microbatch = CONTEXT;
-	o.overlap = (tt_overlap){ 1, 25 << 20 };
+	o.overlap = (tt_overlap){ 1, 25 << 20, false };
 	trace_mesh(t, o, "overlapped", 4);
 }
 

@@ -44,6 +44,7 @@ typedef struct pass {
 	int64_t *key;    /* [nnodes] */
 	int64_t *head;   /* [nnodes] the node that stands for its bucket, -1: no bucket */
 	int64_t *next;   /* [nnodes] of the same bucket, -1 */
+	int64_t dealt;   /* lanes, if they are mixed */
 } pass;
 
 static const tt_attr_exchange *attr_of(const pass *p, int64_t i) { return p->g->nodes[i].attr; }
@@ -395,8 +396,10 @@ static void find_buckets(pass *p)
 	}
 }
 
-static tt_comm_lane lane_of(const pass *p, int64_t i)
+static tt_comm_lane lane_of(pass *p, int64_t i)
 {
+	if (p->o->mixed)
+		return (tt_comm_lane)(p->dealt++ % TT_COMM_LANES);
 	switch (p->kind[i]) {
 	case GATHER: return TT_COMM_PARAMS;
 	case SCATTER:
@@ -441,13 +444,13 @@ static void add_bucket(pass *p, tt_copy *c, int64_t head)
 	tt_copy_node(c, &node);
 }
 
-static void copy_alone(const pass *p, tt_copy *c, int64_t i)
+static void copy_alone(pass *p, tt_copy *c, int64_t i)
 {
 	tt_node node = p->g->nodes[i];
 	tt_attr_exchange at;
 	node.group = node.seg == p->seg[i] ? node.group : 0;
 	node.seg = p->seg[i];
-	if (p->kind[i] != STAYS) {
+	if (is_exchange(&node)) {
 		at = *attr_of(p, i);
 		at.lane = lane_of(p, i);
 		node.attr = &at;

@@ -144,6 +144,7 @@ const char *tt_fuse_pattern(int i, const char **doc); /* name of pattern i, NULL
 typedef struct tt_overlap {
 	int ahead;            /* gathers of parameters stand so many layers before their own */
 	int64_t bucket_bytes; /* exchanges of a layer are one up to so many; 0: each is one */
+	bool mixed;           /* for tests: exchanges take the lanes in turn */
 } tt_overlap;
 tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, tt_graph **out) TT_CHECKED;
 

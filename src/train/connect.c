@@ -278,7 +278,7 @@ tt_status tt_run_options_from_config(tt_arena *a, const tt_config *cfg, tt_run_o
 	TT_TRY(recompute_options(a, cfg, o.model.num_hidden_layers, &o.recompute));
 	static const tt_gathered gathered[] = { [TT_RESHARD_DEFAULT] = TT_GATHERED_BY_LAYER, [TT_RESHARD_ALWAYS] = TT_GATHERED_AGAIN, [TT_RESHARD_NEVER] = TT_GATHERED_KEPT };
 	o.gathered = gathered[cfg->parallelism.fsdp_reshard_after_forward];
-	o.overlap = (tt_overlap){ (int)cfg->parallelism.fsdp_prefetch_layers, cfg->comm.bucket_cap_mb * TT_MIB };
+	o.overlap = (tt_overlap){ (int)cfg->parallelism.fsdp_prefetch_layers, cfg->comm.bucket_cap_mb * TT_MIB, false };
 	tt_group *groups = TT_NEWN(a, tt_group, cfg->optimizer.param_groups.n);
 	for (int i = 0; i < cfg->optimizer.param_groups.n; i++) {
 		const tt_param_group *p = &cfg->optimizer.param_groups.items[i];
