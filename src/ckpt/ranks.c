@@ -5,7 +5,7 @@
  * checksums it and writes it. Who gives what to whom follows from the layouts, so all know it without asking; where several ranks hold the same
  * elements the writer takes its own, or those of the rank that is placed as it is.
  *
- * It all happens in a thread beside training, in a group beside training's. On the communication lane, which runs its exchanges in one order on all
+ * It all happens in a thread beside training, in a group beside training's. On a communication lane, which runs its exchanges in one order on all
  * ranks, training would wait for disks; and a rank that exchanged in one go would need room for its share of the state. So what an update
  * must wait for is this rank's own packing: what is not packed yet it packs itself, aside, a copy in memory that asks no other rank.
  *

@@ -309,8 +309,10 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 		if (!waits_for(g, i, leaving))
 			continue;
 		first = first < 0 ? r : first;
-		if (!g->beside)
+		if (!g->beside) {
+			atomic_store(&w->waiter, g);
 			atomic_store(&w->waits_for, first);
+		}
 		tt_mpi_life life = tt_mpi_life_of(w, r);
 		gone |= (w->peers[r].beat.ended && !leaving) || life == TT_MPI_GONE;
 		trouble |= life == TT_MPI_STOPPED || !w->peers[r].hello.pid /* not greeted: nothing takes long yet */ || (w->peers[r].heard > 0 && now - w->peers[r].heard > 2 + 2 * w->period);
@@ -587,7 +589,7 @@ static tt_status until_done(tt_comm_group *g, tt_exchange *x, bool leaving)
 		TT_TRY(s);
 		if (atomic_load(&w->aborted))
 			return adopt(g);
-		if ((!open || moved) && !g->beside)
+		if ((!open || moved) && atomic_load_explicit(&w->waiter, memory_order_relaxed) == g)
 			atomic_store_explicit(&w->waits_for, -1, memory_order_relaxed);
 		if (!open)
 			return TT_OK;

@@ -59,7 +59,8 @@ typedef struct tt_mpi_world {
 	_Atomic bool aborted;   /* set once, after `end` */
 	_Atomic bool adopted;   /* this rank's own thread knows */
 	_Atomic bool ended;
-	_Atomic int waits_for;
+	_Atomic int waits_for; /* told of by `waiter` */
+	_Atomic(const tt_comm_group *) waiter;
 	tt_mpi_end end, end_in, end_out;
 	tt_mpi_beat beat_in;
 	tt_mpi_request end_request, beat_request;

@@ -13,7 +13,7 @@
  * A view lies in its input, the inputs of a join in its output where that is possible, the new version of a state in the
  * state. Only exec/tensor.c, "the allocator", and kernels touch tensor bytes.
  *
- * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool. Exchanges may run on a thread of its own, but none is under way
+ * A tt_exec belongs to one thread (a rank); its kernels may use the workers of its pool. Exchanges may run on threads of its own, but none is under way
  * while no program runs, except between B of a step's last cell and REDUCE: there the rank must not exchange anything itself.
  */
 #ifndef TT_EXEC_H
@@ -133,7 +133,7 @@ typedef struct tt_cell {
 	int64_t step;  /* counts from 1 */
 } tt_cell;
 
-/* Runs `fn` on the communication lane, behind what is under way, or at once where there is no lane: an exchange over `axes` that no program makes. Until
+/* Runs `fn` on the communication lane of what is wanted, behind what is under way, or at once where there is no lane: an exchange over `axes` that no program makes. Until
  * tt_exec_beside_end, which waits for it and returns what it returned, the rank exchanges nothing else but by programs. One at a time. */
 void tt_exec_beside(tt_exec *e, int axes, tt_status (*fn)(void *ctx), void *ctx);
 tt_status tt_exec_beside_end(tt_exec *e) TT_CHECKED;

@@ -147,7 +147,7 @@ tt_status merge_storages(merger *m) TT_CHECKED;
 void count_run(tt_exec *e, tt_segment seg, const tt_cell *c);
 const tt_attr_exchange *exchange_of(const tt_node *n); /* if it talks with other ranks: what all exchanges' attributes begin with; else NULL */
 
-/* trace.c: runs an instruction, and writes it into the trace that is on. On the compute lane its time goes to the profile; on the communication lane,
+/* trace.c: runs an instruction, and writes it into the trace that is on. On the compute lane its time goes to the profile; on a communication lane,
  * or for it, into `began` and `ended`. */
 void run_timed(const tt_exec *e, tt_segment seg, const program *p, instr *in);
 void run_on_lane(const tt_exec *e, instr *in);
