@@ -496,7 +496,7 @@ static tt_status end_exchanges(tt_exec *e, const uint32_t *upto, tt_status s)
 	if (s || talked)
 		lanes_drain(e);
 	for (int k = 0; k < TT_COMM_LANES && e->o.axes && !talked; k++)
-		talked = e->o.axes->status[k]; /* of an exchange on the compute lane */
+		talked = e->lane[k] ? TT_OK : e->o.axes->status[k]; /* of an exchange on the compute lane; the lane's may be written now */
 	return s ? s : talked;
 }
 
