@@ -69,7 +69,7 @@ static bool combine(grid *w, const tt_value *v, const shard_tensor *p, tt_axis_t
 		bool cut = x.type == TT_S && d == x.dim;
 		if (cut)
 			n[d] = p[0].n[d] + p[1].n[d];
-		if (cut ? tt_dim_edge(&v->dim[d], n[d], 1, SIDE) != p[0].n[d] : p[0].n[d] != p[1].n[d])
+		if (cut ? tt_dim_edge(&v->dim[d], x.fine, n[d], 1, SIDE) != p[0].n[d] : p[0].n[d] != p[1].n[d])
 			return false;
 	}
 	*out = shard_tensor_new(b, v->dtype, v->ndim, n);
@@ -165,8 +165,8 @@ static void rows_of(const grid *w, const int *c, int64_t *lo, int64_t *hi)
 		int ax = i ? 1 - outer_of(x) : outer_of(x);
 		if (w->rows[ax] && w->at[ax][0].type == TT_S && w->at[ax][0].dim == 0) {
 			int64_t n = *hi - *lo, from = *lo;
-			*lo = from + tt_dim_edge(&d, n, c[ax], SIDE);
-			*hi = from + tt_dim_edge(&d, n, c[ax] + 1, SIDE);
+			*lo = from + tt_dim_edge(&d, false, n, c[ax], SIDE);
+			*hi = from + tt_dim_edge(&d, false, n, c[ax] + 1, SIDE);
 		}
 	}
 }

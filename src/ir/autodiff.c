@@ -134,7 +134,7 @@ static bool check_dual(walk *w, tt_v v, tt_v grad)
 		bool has;
 		tt_axis_type want = tt_axis_type_dual(g->values[v].layout.ax[i], &has);
 		tt_axis_type got = g->values[grad].layout.ax[i];
-		if (has && got.type == want.type && (want.type != TT_S || (got.dim == want.dim && got.shift == want.shift)))
+		if (has && got.type == want.type && (want.type != TT_S || (got.dim == want.dim && got.fine == want.fine && got.shift == want.shift)))
 			continue;
 		reject_gradient(w, v, grad, i, want, has);
 		return false;

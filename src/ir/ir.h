@@ -66,11 +66,13 @@ static inline int64_t tt_dim_tokens(const tt_dim *d, int64_t T)
 /* ---- layouts: parallelism is types (LAYOUTS.md) ------------------------------------------------------------------- */
 
 typedef enum tt_type { TT_R, TT_I, TT_V, TT_S, TT_P, TT_M } tt_type;
-/* Type of a value on one mesh axis; `dim` only for TT_S. */
+/* Type of a value on one mesh axis; `dim` only for TT_S. Of the axes that shard a dim each has its own unit: tp deals whole heads, and of what a rank
+ * of it has fsdp deals lines. */
 typedef struct tt_axis_type {
 	uint8_t type; /* tt_type */
 	int8_t dim;
 	int8_t order; /* among the axes that shard one dim: 0 outermost */
+	bool fine;    /* of S: single elements are dealt, else the dim's units; never where the dim has none (tt_dim_coarse) */
 	int16_t shift; /* of S: rank r of k holds the piece of rank (r + shift) mod k */
 } tt_axis_type;
 typedef struct tt_layout { tt_axis_type ax[TT_MAX_AXES]; } tt_layout;
@@ -90,7 +92,7 @@ typedef struct tt_piece { int64_t start, n, whole; int part, parts; } tt_piece;
 
 tt_axis_type tt_axis_type_dual(tt_axis_type t, bool *has); /* *has false for M */
 bool tt_axis_type_eq(tt_axis_type a, tt_axis_type b);
-void tt_axis_type_print(tt_axis_type t, tt_buf *b); /* "R", "S(0)", shifted "S(0)+1" */
+void tt_axis_type_print(tt_axis_type t, tt_buf *b); /* "R", "S(0)", fine "S(0)/1", shifted "S(0)+1" */
 void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b); /* "tp=S(0)"; axes of size 1 not printed */
 
 /* ---- values, state, nodes ------------------------------------------------------------------------------------------ */
@@ -234,8 +236,10 @@ void tt_graph_output(tt_graph *g, tt_v value);
 /* Where dim `d` of v lies on the rank at `coord` [naxes]. `but`: an axis that is left out of account, -1 none. Tokens dealt by the loader (axes
  * with `rows`) have the bound of every rank: there a piece is the dim. */
 tt_piece tt_value_piece(const tt_graph *g, const tt_value *v, int d, const int *coord, int but);
-/* First element of the piece of the i-th of k ranks when a dim of n elements is dealt in its units: edges of all pieces, i = 0 .. k. */
-int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k);
+/* First element of the piece of the i-th of k ranks when a dim of n elements is dealt in its units, or `fine`: edges of all pieces, i = 0 .. k. */
+int64_t tt_dim_edge(const tt_dim *dim, bool fine, int64_t n, int64_t i, int64_t k);
+/* Its pieces cannot begin anywhere: units are more than one element, or stay together in groups. */
+static inline bool tt_dim_coarse(const tt_dim *d) { return d->unit > 1 || d->group > 1; }
 
 /* Adds a node: runs `infer` and the op's layout rule, names outputs "scope.role" (roles: the op's output names, or `role` for
  * output 0, "=NAME" as it is; "#2" makes a repeat unique). `attr` is copied. Returns the first output, 0 after an error. */
@@ -371,6 +375,8 @@ typedef struct tt_op {
 
 /* Typing by labels (spmd.c). */
 bool tt_spmd_by_labels(const tt_typing *t);
+/* Rejects input i if it is fine: for rules of ops that know heads. */
+bool tt_typing_coarse(const tt_typing *t, int i);
 /* Where the type of v on an axis comes from: the input, state or conversion that has it first, or the node that opened the sum (reject.c). */
 tt_v tt_layout_origin(const tt_graph *g, tt_v v, int axis);
 /* The value that the model wrote down, behind any conversions of it. */

@@ -26,7 +26,7 @@ tt_axis_type tt_axis_type_dual(tt_axis_type t, bool *has)
 
 bool tt_axis_type_eq(tt_axis_type a, tt_axis_type b)
 {
-	return a.type == b.type && (a.type != TT_S || (a.dim == b.dim && a.order == b.order && a.shift == b.shift));
+	return a.type == b.type && (a.type != TT_S || (a.dim == b.dim && a.order == b.order && a.fine == b.fine && a.shift == b.shift));
 }
 
 void tt_axis_type_print(tt_axis_type t, tt_buf *b)
@@ -34,7 +34,7 @@ void tt_axis_type_print(tt_axis_type t, tt_buf *b)
 	static const char *const names[] = { "R", "I", "V", "S", "P", "M" };
 	tt_buf_str(b, names[t.type]);
 	if (t.type == TT_S)
-		tt_buf_printf(b, "(%d)", t.dim);
+		tt_buf_printf(b, "(%d)%s", t.dim, t.fine ? "/1" : "");
 	if (t.type == TT_S && t.shift)
 		tt_buf_printf(b, "+%d", t.shift);
 }
@@ -51,9 +51,11 @@ void tt_layout_print(const tt_mesh *m, const tt_layout *l, tt_buf *b)
 	}
 }
 
-int64_t tt_dim_edge(const tt_dim *dim, int64_t n, int64_t i, int64_t k)
+int64_t tt_dim_edge(const tt_dim *dim, bool fine, int64_t n, int64_t i, int64_t k)
 {
 	int64_t unit = TT_MAX(dim->unit, (int64_t)1), group = unit * TT_MAX(dim->group, (int64_t)1);
+	if (fine)
+		return tt_deal(n, i, k);
 	if (tt_ceil_div(n, group) >= k) /* units that belong together stay so where there are enough groups */
 		unit = group;
 	return TT_MIN(tt_deal(tt_ceil_div(n, unit), i, k) * unit, n);
@@ -71,7 +73,7 @@ tt_piece tt_value_piece(const tt_graph *g, const tt_value *v, int d, const int *
 				continue;
 			p.part = (coord[ax] + t.shift) % x->size;
 			p.parts = x->size;
-			int64_t begin = tt_dim_edge(dim, p.n, p.part, x->size), end = tt_dim_edge(dim, p.n, p.part + 1, x->size);
+			int64_t begin = tt_dim_edge(dim, t.fine, p.n, p.part, x->size), end = tt_dim_edge(dim, t.fine, p.n, p.part + 1, x->size);
 			p.start += begin;
 			p.n = end - begin;
 		}
@@ -89,6 +91,11 @@ static bool reject(const tt_typing *t, int i, const char *fmt, ...)
 	return false;
 }
 
+bool tt_typing_coarse(const tt_typing *t, int i)
+{
+	return !t->tin[i].fine || reject(t, i, "but its units are cut, %s needs them whole: convert it to R", t->op->name);
+}
+
 static int letter_at(const tt_label *l, char c)
 {
 	for (int d = 0; d < l->n; d++)
@@ -97,10 +104,15 @@ static int letter_at(const tt_label *l, char c)
 	return -1;
 }
 
-/* Two values are sharded alike on this axis, but in another order of axes. */
-static bool other_order(const tt_typing *t, int i, int k)
+/* Elementwise, and input i lies otherwise than input k. */
+static bool unlike(const tt_typing *t, int i, int k)
 {
-	return t->tin[i].type == TT_S && t->tin[i].dim == t->tin[k].dim && t->tin[i].order != t->tin[k].order;
+	bool order = t->tin[i].type == TT_S && t->tin[i].dim == t->tin[k].dim && t->tin[i].order != t->tin[k].order;
+	tt_buf b = { 0 };
+	tt_axis_type_print(t->tin[k], &b);
+	reject(t, i, order ? "needs its axes in the order of %s of %s" : "needs %s like %s", b.s, t->in[k]->name);
+	tt_buf_fini(&b);
+	return false;
 }
 
 /* One operand is sharded along `c`: every operand with that letter must be sharded there, the others must be R. */
@@ -116,6 +128,8 @@ static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 		int d = letter_at(lab, c);
 		if (lab->meta && x.type == TT_R && d < 0)
 			continue;
+		if (!tt_typing_coarse(t, i)) /* heads are more than their elements */
+			return false;
 		if (d >= 0) {
 			if (x.type != TT_S || x.dim != d || x.shift != t->tin[first].shift)
 				return reject(t, i, "needs S(%d), as %s is sharded along '%c'", d, t->in[first]->name, c);
@@ -156,7 +170,7 @@ bool tt_spmd_by_labels(const tt_typing *t)
 		if (lab->any) { /* elementwise over any dims: all sharded alike */
 			for (int i = 0; i < t->nin; i++)
 				if (t->in[i] && tt_label_in(&l, i)->any && !tt_axis_type_eq(t->tin[i], t->tin[at[TT_S]]))
-					return reject(t, i, other_order(t, i, at[TT_S]) ? "needs its axes in the order of S(%d) of %s" : "needs S(%d) like %s", t->tin[at[TT_S]].dim, t->in[at[TT_S]]->name);
+					return unlike(t, i, at[TT_S]);
 				else if (t->in[i] && !tt_label_in(&l, i)->any && t->tin[i].type != TT_R)
 					return reject(t, i, "needs R, as it meets %s in pieces", t->in[at[TT_S]]->name);
 			for (int i = 0; i < t->nout; i++) {

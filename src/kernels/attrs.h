@@ -39,7 +39,7 @@ typedef struct tt_attr_adamw { double beta1, beta2, eps, weight_decay, lr_scale;
 typedef struct tt_attr_sgd { double momentum, weight_decay, lr_scale; bool nesterov; } tt_attr_sgd;
 /* cut 0: no truncation, else in stds. A shard begins at `line`, `column` of the whole tensor, whose lines have `width` elements; 0: it is whole. */
 typedef struct tt_attr_init { double mean, std, cut; const char *name; int64_t line, column, width; } tt_attr_init;
-typedef struct tt_attr_convert { const char *axis; int64_t to, dim, shift; } tt_attr_convert; /* tt_type; of S: which dim, and how far round */
+typedef struct tt_attr_convert { const char *axis; int64_t to, dim, shift; bool fine; } tt_attr_convert; /* tt_type; of S: which dim, how far round, cut anywhere */
 
 /* A conversion on one rank of a group of `members`. Dim `dim` of the side that has it whole is cut at edges[0 .. members], one piece a member;
  * without edges it is tokens, whose number the cell says, dealt one by one. The other side has this member's piece. */
@@ -65,6 +65,7 @@ typedef struct tt_attr_exchange {
 	int64_t lane;      /* tt_comm_lane; of the same pass */
 	int64_t dim;
 	tt_ints edges;     /* [members + 1], or none */
+	bool fine;         /* they deal single elements, not the dim's units */
 	int64_t to;        /* of a swap: the dim that is cut, */
 	tt_ints cuts;      /* where: as edges */
 	int64_t shift;     /* 1 .. members - 1 */

@@ -199,6 +199,8 @@ bool tt_attention_typing(const tt_typing *t, int nkv, int tables, bool backward)
 	for (int i = 0; i < t->nin; i++)
 		if ((i < tables || i >= tables + 4) && t->in[i] && (t->tin[i].type == TT_P || t->tin[i].type == TT_M))
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention");
+		else if (!tt_typing_coarse(t, i))
+			return false;
 	int64_t kv_heads = t->in[1]->dim[1].n / a->head_dim;
 	if (t->tin[1].type == TT_S && t->tin[1].dim == 1 && kv_cuts(t) > kv_heads)
 		return tt_typing_reject(t, 1, "needs R here: %lld kv heads are fewer than the %lld ranks that cut them", (long long)kv_heads, (long long)kv_cuts(t));

@@ -187,6 +187,7 @@ const tt_op tt_op_exchange = {
 				    { "axes", TT_ATTR_INT, offsetof(tt_attr_exchange, axes) }, { "members", TT_ATTR_INT, offsetof(tt_attr_exchange, members) },
 				    { "index", TT_ATTR_INT, offsetof(tt_attr_exchange, index) },
 				    { "dim", TT_ATTR_INT, offsetof(tt_attr_exchange, dim) }, { "edges", TT_ATTR_INTS, offsetof(tt_attr_exchange, edges) },
+				    { "fine", TT_ATTR_BOOL, offsetof(tt_attr_exchange, fine) },
 				    { "dims", TT_ATTR_INTS, offsetof(tt_attr_exchange, dims) }, { "tree", TT_ATTR_BOOL, offsetof(tt_attr_exchange, tree) },
 				    { "to", TT_ATTR_INT, offsetof(tt_attr_exchange, to) }, { "cuts", TT_ATTR_INTS, offsetof(tt_attr_exchange, cuts) },
 				    { "shift", TT_ATTR_INT, offsetof(tt_attr_exchange, shift) }, { "hides", TT_ATTR_INT, offsetof(tt_attr_exchange, hides) },

@@ -142,15 +142,21 @@ static bool convert_spmd(const tt_typing *t)
 	/* Only the innermost of the axes that shard a dim changes. */
 	const tt_layout *l = &t->in[0]->layout;
 	int inner = 0, mine = t->tin[0].type == TT_S ? t->tin[0].order : -1;
+	bool same = a->to == TT_S && mine >= 0 && a->dim == t->tin[0].dim; /* passed on as it is */
 	for (int i = 0; i < t->g->mesh.naxes; i++) {
 		const tt_axis_type *x = &l->ax[i];
 		if (&t->g->mesh.ax[i] == t->axis || t->g->mesh.ax[i].size == 1 || x->type != TT_S)
 			continue;
 		if (mine >= 0 && x->dim == t->tin[0].dim && x->order > mine)
 			return tt_typing_reject(t, 0, "but dim %d is sharded further along %s: convert that first", x->dim, t->g->mesh.ax[i].name);
-		inner += a->to == TT_S && x->dim == a->dim;
+		if (a->to != TT_S || x->dim != a->dim)
+			continue;
+		inner++;
+		if (x->fine && !a->fine && !same)
+			return tt_typing_reject(t, 0, "but %s cuts the units of dim %d: convert that first", t->g->mesh.ax[i].name, x->dim);
 	}
 	tt_axis_type to = { .type = (uint8_t)a->to, .dim = (int8_t)(a->to == TT_S ? a->dim : 0), .order = (int8_t)(a->to == TT_S ? inner : 0) };
+	to.fine = to.type == TT_S && (same ? t->tin[0].fine : a->fine && tt_dim_coarse(&t->in[0]->dim[to.dim]));
 	if (a->shift >= t->axis->size)
 		return tt_typing_reject(t, 0, "and a shift of %lld needs more ranks than %d", (long long)a->shift, t->axis->size);
 	to.shift = (int16_t)a->shift;
@@ -166,20 +172,22 @@ tt_v tt_shift(tt_graph *g, tt_v x, const char *axis, int d, int shift)
 {
 	if (!x)
 		return 0;
-	tt_attr_convert a = { axis, TT_S, d, shift };
+	tt_attr_convert a = { axis, TT_S, d, shift, false };
 	return tt_node_add(g, &tt_op_convert, &a, 1, &x, tt_arena_printf(g->arena, "=%s>%s+%d", tt_value_get(g, x)->name, axis, shift));
 }
 
-tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d)
+static tt_v convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d, bool fine)
 {
 	if (!x)
 		return 0;
 	static const char *const names[] = { "R", "I", "V", "S", "P", "M" };
-	tt_attr_convert a = { axis, to, d, 0 };
+	tt_attr_convert a = { axis, to, d, 0, fine };
 	char role[320];
 	snprintf(role, sizeof role, "=%s>%s.%s%.0d", tt_value_get(g, x)->name, axis, names[to], to == TT_S ? d : 0);
 	return tt_node_add(g, &tt_op_convert, &a, 1, &x, role);
 }
+
+tt_v tt_convert(tt_graph *g, tt_v x, const char *axis, tt_type to, int d) { return convert(g, x, axis, to, d, false); }
 
 /* The dual: forward X -> Y has backward dual(Y) -> dual(X). */
 static void convert_vjp(tt_vjp *v)
@@ -198,7 +206,7 @@ static void convert_vjp(tt_vjp *v)
 	else if (want.type == TT_S && a->to == TT_S && want.dim == a->dim)
 		v->din[0] = tt_shift(g, v->dout[0], a->axis, want.dim, want.shift);
 	else
-		v->din[0] = tt_convert(g, v->dout[0], a->axis, (tt_type)want.type, want.dim);
+		v->din[0] = convert(g, v->dout[0], a->axis, (tt_type)want.type, want.dim, want.fine);
 }
 
 static bool convert_sample(tt_graph *g, int which)
@@ -214,6 +222,7 @@ const tt_op tt_op_convert = {
 	.cls = TT_CLASS_MOVE, .flags = TT_OP_VIEW | TT_OP_ACC_LINEAR, .nin = 1, .nout = 1, .labels = "*->*", .outs = (const char *const[]){ "convert" },
 	.attr_size = sizeof(tt_attr_convert),
 	.attrs = (const tt_attr[]){ { "axis", TT_ATTR_STR, offsetof(tt_attr_convert, axis) }, { "to", TT_ATTR_INT, offsetof(tt_attr_convert, to) },
-				    { "dim", TT_ATTR_INT, offsetof(tt_attr_convert, dim) }, { "shift", TT_ATTR_INT, offsetof(tt_attr_convert, shift) }, TT_ATTRS_END },
+				    { "dim", TT_ATTR_INT, offsetof(tt_attr_convert, dim) }, { "shift", TT_ATTR_INT, offsetof(tt_attr_convert, shift) },
+				    { "fine", TT_ATTR_BOOL, offsetof(tt_attr_convert, fine) }, TT_ATTRS_END },
 	.infer = convert_infer, .spmd = convert_spmd, .vjp = convert_vjp, .sample = convert_sample,
 };

@@ -95,6 +95,8 @@ static bool merge_spmd(const tt_typing *t)
 	for (int i = 0; i < t->nin; i++) {
 		if (t->tin[i].type == TT_P || t->tin[i].type == TT_M)
 			return tt_typing_reject(t, i, "a reduction not yet taken: convert it before attention_merge");
+		if (!tt_typing_coarse(t, i)) /* a head is an element of m and many of o */
+			return false;
 		if (!tt_axis_type_eq(t->tin[i], t->tin[0]))
 			return tt_typing_reject(t, i, "needs the type of %s", t->in[0]->name);
 	}

@@ -43,7 +43,7 @@ static bool same_ints(tt_ints a, tt_ints b) { return a.n == b.n && (!a.n || !mem
 static bool same_attr(const tt_attr_exchange *a, const tt_attr_exchange *b)
 {
 	return a->kind == b->kind && a->axes == b->axes && a->dim == b->dim && a->members == b->members && a->index == b->index && a->tree == b->tree &&
-	       a->to == b->to && a->shift == b->shift && same_ints(a->edges, b->edges) && same_ints(a->cuts, b->cuts) && same_ints(a->dims, b->dims);
+	       a->to == b->to && a->shift == b->shift && a->fine == b->fine && same_ints(a->edges, b->edges) && same_ints(a->cuts, b->cuts) && same_ints(a->dims, b->dims);
 }
 
 /* ---- adjacent axes ------------------------------------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static bool join(pass *p, const tt_attr_exchange *late, const tt_attr_exchange *
 	for (int64_t o = 0; o < outer->members; o++) {
 		int64_t begin = outer->edges.v[o], n = outer->edges.v[o + 1] - begin;
 		for (int64_t i = 0; i < inner->members; i++)
-			edges[at++] = begin + tt_dim_edge(dim, n, i, inner->members);
+			edges[at++] = begin + tt_dim_edge(dim, inner->fine, n, i, inner->members);
 		if (o == outer->index) /* this rank's inner edges are known: they are dealt by the same rule */
 			for (int64_t i = 0; i < inner->members; i++)
 				if (edges[at - inner->members + i] != begin + inner->edges.v[i])

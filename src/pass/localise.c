@@ -88,7 +88,7 @@ static tt_ints edges_of(const local *p, const tt_value *v, int d, int ax, int me
 {
 	int64_t *edges = TT_NEWN(p->a, int64_t, members + 1), whole = tt_value_piece(p->from, v, d, p->coord, ax).n;
 	for (int i = 0; i <= members; i++)
-		edges[i] = tt_dim_edge(&v->dim[d], whole, i, members);
+		edges[i] = tt_dim_edge(&v->dim[d], v->layout.ax[ax].fine, whole, i, members);
 	return v->dim[d].role == TT_TOKENS ? (tt_ints){ 0 } : (tt_ints){ members + 1, edges };
 }
 
@@ -117,6 +117,7 @@ static void conversion(local *p, const tt_node *n)
 	if (from.type == TT_S || to.type == TT_S) {
 		e.dim = from.type == TT_S ? from.dim : to.dim;
 		e.edges = edges_of(p, from.type == TT_S ? x : y, (int)e.dim, ax, members);
+		e.fine = from.type == TT_S ? from.fine : to.fine;
 	}
 	if (kind == TT_EX_SWAP) {
 		e.to = to.dim;

@@ -20,7 +20,7 @@ static const tt_layout_row *find(const tt_plan *plan, tt_place place, const char
 }
 
 /* Layout of an input or a state. Axes shard a dim in their own order, outermost first, but a parameter along tp and tp_rep before all: a column
- * weight is (tp, tp_rep, fsdp). */
+ * weight is (tp, tp_rep, fsdp). Only products need whole heads, and what tp dealt: behind it a parameter lies in lines, that are gathered before use. */
 static void place(part *p, tt_v v)
 {
 	const tt_value *x = &p->g->values[v];
@@ -47,7 +47,8 @@ static void place(part *p, tt_v v)
 		int order = 0;
 		for (int o = 0; o < p->plan->mesh.naxes; o++)
 			order += l.ax[o].type == TT_S && r->type == TT_S && l.ax[o].dim == r->dim;
-		l.ax[ax] = (tt_axis_type){ .type = (uint8_t)r->type, .dim = (int8_t)(r->type == TT_S ? r->dim : 0), .order = (int8_t)order };
+		l.ax[ax] = (tt_axis_type){ .type = (uint8_t)r->type, .dim = (int8_t)(r->type == TT_S ? r->dim : 0), .order = (int8_t)order,
+					   .fine = param && ax < TT_PLAN_TP && r->type == TT_S && tt_dim_coarse(&x->dim[r->dim]) };
 	}
 	tt_value_set_layout(p->g, v, l);
 }

@@ -26,8 +26,10 @@ static bool same_dim(const tt_value *v, const tt_value *w, int d, int e, int nax
 {
 	const tt_dim *p = &v->dim[d], *q = &w->dim[e];
 	bool same = p->n == q->n && p->unit == q->unit && p->group == q->group && p->role == q->role;
-	for (int ax = 0; ax < naxes && same; ax++)
-		same = cut_by(v, d, ax) == cut_by(w, e, ax) && (!cut_by(v, d, ax) || v->layout.ax[ax].order == w->layout.ax[ax].order);
+	for (int ax = 0; ax < naxes && same; ax++) {
+		const tt_axis_type *x = &v->layout.ax[ax], *y = &w->layout.ax[ax];
+		same = cut_by(v, d, ax) == cut_by(w, e, ax) && (!cut_by(v, d, ax) || (x->order == y->order && x->fine == y->fine));
+	}
 	return same;
 }
 
