@@ -219,10 +219,10 @@ void shard_run_node(shard_bench *b, const tt_graph *g, const tt_node *n, shard_t
 
 /* ---- the parts of a value ------------------------------------------------------------------------------------------------------ */
 
-/* Rank r's piece of a dim: whole units, whole groups of them where there are enough. */
-static void shard(const shard_bench *b, const tt_dim *d, int r, int64_t *lo, int64_t *hi)
+/* Rank r's piece of a dim: whole units, whole groups of them where there are enough; or lines. */
+static void shard(const shard_bench *b, const tt_dim *d, bool fine, int r, int64_t *lo, int64_t *hi)
 {
-	int64_t piece = d->unit * (d->n / d->unit / d->group >= b->k ? d->group : 1), pieces = d->n / piece;
+	int64_t piece = fine ? 1 : d->unit * (d->n / d->unit / d->group >= b->k ? d->group : 1), pieces = d->n / piece;
 	*lo = tt_deal(pieces, r, b->k) * piece;
 	*hi = tt_deal(pieces, r + 1, b->k) * piece;
 }
@@ -253,7 +253,7 @@ shard_tensor shard_part_of(shard_bench *b, const tt_value *v, shard_tensor *whol
 	if (x.type == TT_S) {
 		int64_t lo, hi, n[TT_MAX_DIMS];
 		memcpy(n, whole->n, sizeof n);
-		shard(b, &v->dim[x.dim], r, &lo, &hi);
+		shard(b, &v->dim[x.dim], x.fine, r, &lo, &hi);
 		n[x.dim] = hi - lo;
 		shard_tensor t = shard_tensor_new(b, v->dtype, v->ndim, n);
 		copy_piece(whole, &t, x.dim, lo, hi, false);
@@ -301,7 +301,7 @@ bool shard_denotes(shard_bench *b, const tt_value *v, const shard_tensor *whole,
 		const shard_tensor *p = &part[r];
 		int64_t lo = 0, hi = 0;
 		if (x.type == TT_S)
-			shard(b, &v->dim[x.dim], r, &lo, &hi);
+			shard(b, &v->dim[x.dim], x.fine, r, &lo, &hi);
 		for (int d = 0; d < v->ndim; d++)
 			if (p->n[d] != (x.type == TT_S && d == x.dim ? hi - lo : whole->n[d]))
 				return false;
@@ -364,7 +364,7 @@ static const void *local_attr(const shard_bench *b, const tt_axis_type *tin, int
 		for (int d = 0; d < x->ndim; d++) {
 			int64_t lo = 0, hi = x->dim[d].n;
 			if (t.type == TT_S && t.dim == d)
-				shard(b, &x->dim[d], r, &lo, &hi);
+				shard(b, &x->dim[d], t.fine, r, &lo, &hi);
 			p[d] = (tt_piece){.start = lo, .n = hi - lo, .whole = x->dim[d].n};
 		}
 		io[i] = p;
@@ -396,7 +396,7 @@ static void rebase(const shard_bench *b, const tt_axis_type *tin, int r, const t
 		return;
 	int64_t lo, hi;
 	tt_dim d = tt_dim_of(TT_TOKENS, SHARD_SEQ_TOKENS, 1);
-	shard(b, &d, r, &lo, &hi);
+	shard(b, &d, false, r, &lo, &hi);
 	shard_rebase(b, lo, hi, v, t);
 }
 
@@ -529,9 +529,14 @@ int shard_options_of(const shard_bench *b, int i, tt_axis_type *opt)
 		opt[n++] = (tt_axis_type){.type = TT_I};
 		opt[n++] = (tt_axis_type){.type = TT_P};
 	}
-	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++)
-		if (shard_able(&v->dim[d]))
+	bool few = b->node->nin <= 3; /* of other ops an input is fine wherever it can be: one that takes such pieces takes none with others */
+	for (int d = 0; b->node->in[i] && d < (meta ? 1 : v->ndim); d++) {
+		bool fine = b->fine && !meta && tt_dim_coarse(&v->dim[d]);
+		if (shard_able(&v->dim[d]) && (!fine || few))
 			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d};
+		if (shard_able(&v->dim[d]) && fine)
+			opt[n++] = (tt_axis_type){.type = TT_S, .dim = (int8_t)d, .fine = true};
+	}
 	return b->node->in[i] ? n : 1;
 }
 
@@ -554,6 +559,12 @@ bool shard_prepare_graph(shard_bench *b, tt_graph *g, const tt_op *base)
 	if (!TT_CHECK_OK(b->t, tt_graph_check(g)))
 		return false;
 	shard_tensor *val = TT_NEWN(b->a, shard_tensor, g->nvalues);
+	for (tt_v v = 1; b->fine && v < g->nvalues; v++) /* elements in pairs */
+		for (int d = 0; d < g->values[v].ndim; d++) {
+			tt_dim *x = &g->values[v].dim[d];
+			if (shard_able(x) && x->role != TT_TOKENS && x->n % 2 == 0 && !tt_dim_coarse(x))
+				x->unit = 2;
+		}
 	b->g = g;
 	b->node = NULL;
 	for (tt_v v = 1; v < g->nvalues; v++)

@@ -30,13 +30,14 @@ typedef struct shard_bench {
 	bool only_exact; /* the op has no samples in double */
 	int k;           /* ranks */
 	bool rows;
+	bool fine;       /* dims have units, of two elements at least, and pieces may be fine */
 	bool quarters;   /* both axes deal rows: sequences end where shards of 2 by 2 do */
 	uint64_t seed, salt; /* of open sums' terms */
 	/* the node under test, whole */
 	const tt_graph *g;
 	const tt_node *node;
 	shard_tensor in[MAX_IN], out[MAX_OUT], dout[MAX_OUT], din[MAX_IN];
-	int64_t accepted, rejected, reviewed, back_refused, checked_back;
+	int64_t accepted, fines, rejected, reviewed, back_refused, checked_back;
 } shard_bench;
 
 /* A failure of the bench: counted, the first kept, shown unless `quiet`. `tin` NULL: not of one typing. */
@@ -82,7 +83,7 @@ bool shard_float_input(const shard_bench *b, int i);
 bool shard_is_meta(const shard_bench *b, int i);
 bool shard_has_gradient(const shard_bench *b);
 bool shard_accepts(const shard_bench *b, const tt_axis_type *tin); /* on one axis of b->k ranks */
-enum { MAX_OPTIONS = 6 };
+enum { MAX_OPTIONS = 7 };
 int shard_options_of(const shard_bench *b, int i, tt_axis_type *opt); /* types that input i could have */
 
 #endif

@@ -339,6 +339,14 @@ static void check_accepted(grid *w)
 			if (b->exact && b->node->in[i] && w->at[ax][i].type == TT_P && b->g->values[b->node->in[i]].dtype != TT_ACC)
 				return; /* rounded terms sum to the value in real numbers only */
 	w->accepted++;
+	for (int i = 0; i < b->node->nin; i++) {
+		tt_axis_type x[AXES];
+		types_of(w, i, x);
+		if (x[0].type == TT_S && x[1].type == TT_S && x[0].dim == x[1].dim && x[0].fine != x[1].fine) {
+			b->fines++; /* lines of what whole units are dealt of */
+			break;
+		}
+	}
 	for (int r = 0; r < ALL; r++)
 		if (!forward(w, r, &p[r])) {
 			report(w, "accepted, but has no node to run: rank", r);
@@ -457,8 +465,21 @@ static bool rows_within_a_cut(const grid *w)
 	return attends && w->rows[0] && !w->rows[1] && outer_of(x) == 1 && x[0].dim == 0;
 }
 
+/* An axis deals units that another has cut: no such layout is made (case conversions of suite layout). */
+static bool units_of_lines(const grid *w, typing pair[AXES])
+{
+	for (int i = 0; i < w->b.node->nin; i++) {
+		tt_axis_type x[AXES] = {pair[0][i], pair[1][i]}, outer = x[outer_of(x)], inner = x[1 - outer_of(x)];
+		if (outer.fine && !inner.fine && inner.type == TT_S && inner.dim == outer.dim)
+			return true;
+	}
+	return false;
+}
+
 static void check_pair(grid *w, typing pair[AXES], int turned)
 {
+	if (units_of_lines(w, pair))
+		return;
 	tt_mark m = tt_arena_push(w->b.a);
 	w->at = (const tt_axis_type (*)[MAX_IN])pair;
 	if (type_forward(w)) {
@@ -523,9 +544,10 @@ static void set_rows(grid *w, int kind)
 static void check_op(grid *w, const tt_op *base, const tt_op *op, uint64_t one_in, uint64_t *seed)
 {
 	w->b.k = SIDE;
-	for (int config = 0; config < 6 && !(w->b.quiet && w->b.failures); config++) {
+	for (int config = 0; config < 8 && !(w->b.quiet && w->b.failures); config++) {
 		w->b.exact = config & 1;
-		set_rows(w, config / 2);
+		w->b.fine = config >= 6;
+		set_rows(w, w->b.fine ? 0 : config / 2);
 		for (int which = 0;; which++) {
 			tt_mark m = tt_arena_push(w->b.a);
 			w->b.seed = 11;
@@ -558,11 +580,13 @@ static void pairs(tt_test *t, uint64_t one_in)
 		grid w = {.b = {.t = t, .a = t->arena}, .hits = all.hits};
 		check_op(&w, op, op, one_in, &seed);
 		all.accepted += w.accepted;
+		all.b.fines += w.b.fines;
 		all.rejected += w.rejected;
 		all.backs += w.backs;
 		all.hits = w.hits;
 	}
 	check_counts(t, &all, 200, 20);
+	TT_CHECK_MSG(t, all.b.fines > (one_in == 1 ? 50 : 0), "%lld typings deal lines of units", (long long)all.b.fines);
 	if (one_in == 1)
 		TT_CHECK_MSG(t, all.hits, "no pair matches the reviewed pattern any more");
 }
@@ -687,25 +711,29 @@ static void case_all_shared_heads(tt_test *t) { shared_kv(t, 1); }
 /* ---- flattened axes ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* A dim that neighbouring axes cut one within the other is one cut by both together: pieces tile the dim in the order of the ranks, and the gather of
- * both axes is one exchange whose edges are those of the pieces. */
-static void check_flat(tt_test *t, int outer, int inner, tt_dim d)
+ * both axes is one exchange whose edges are those of the pieces. `tp` ranks have cut it before in its units; `fine`: behind them lines are dealt. */
+static void check_flat(tt_test *t, int outer, int inner, int tp, tt_dim d, bool fine)
 {
-	tt_mesh mesh = {AXES, {{"dp_shard", outer, false}, {"cp", inner, false}}};
+	tt_mesh mesh = {3, {{"dp_shard", outer, false}, {"cp", inner, false}, {"tp", tp, false}}};
 	tt_graph *g = tt_graph_new(t->arena, &mesh, false);
 	tt_v w = tt_state_new(g, "w", TT_REGION_PARAM, TT_F32, 2, (tt_dim[]){d, tt_dim_of(TT_D, 4, 1)}, true);
 	tt_layout l = tt_layout_all(TT_R);
-	l.ax[0] = (tt_axis_type){.type = TT_S};
-	l.ax[1] = (tt_axis_type){.type = TT_S, .order = 1};
+	l.ax[2] = (tt_axis_type){.type = tp > 1 ? TT_S : TT_R};
+	l.ax[0] = (tt_axis_type){.type = TT_S, .order = tp > 1, .fine = fine};
+	l.ax[1] = (tt_axis_type){.type = TT_S, .order = 1 + (tp > 1), .fine = fine};
 	tt_value_set_layout(g, w, l);
 	tt_v whole = tt_convert(g, tt_convert(g, w, "cp", TT_R, 0), "dp_shard", TT_R, 0);
 	tt_graph_output(g, tt_cast(g, whole, TT_F32, "y"));
 	if (!TT_CHECK_OK(t, tt_graph_check(g)))
 		return;
 	int64_t at = 0;
-	for (int r = 0; r < outer * inner; r++) {
-		int c[] = {r / inner, r % inner};
-		tt_piece p = tt_value_piece(g, &g->values[w], 0, c, -1);
-		TT_CHECK_MSG(t, p.start == at, "%d x %d over %lld: rank %d begins at %lld, the one before ends at %lld", outer, inner, (long long)d.n, r, (long long)p.start, (long long)at);
+	for (int r = 0; r < tp * outer * inner; r++) {
+		int c[] = {r % (outer * inner) / inner, r % inner, r / (outer * inner)};
+		tt_piece p = tt_value_piece(g, &g->values[w], 0, c, -1), of_tp = tt_value_piece(g, &g->values[whole], 0, c, -1);
+		TT_CHECK_MSG(t, p.start == at, "%d x %d x %d over %lld: rank %d begins at %lld, the one before ends at %lld", tp, outer, inner, (long long)d.n, r, (long long)p.start, (long long)at);
+		int64_t share = tt_ceil_div(of_tp.n, (int64_t)outer), least = of_tp.n / outer / inner;
+		TT_CHECK_MSG(t, !fine || (p.n >= least && p.n <= tt_ceil_div(share, (int64_t)inner)), "rank %d has %lld of %lld lines", r, (long long)p.n, (long long)of_tp.n);
+		TT_CHECK(t, tp == 1 || (of_tp.start % d.unit == 0 && of_tp.n % d.unit == 0)); /* whole heads */
 		at = p.start + p.n;
 		tt_graph *local, *joined;
 		int exchanges = 0;
@@ -716,11 +744,11 @@ static void check_flat(tt_test *t, int outer, int inner, tt_dim d)
 			if (joined->nodes[i].op != &tt_op_exchange)
 				continue;
 			exchanges++;
-			if (!TT_CHECK(t, x->axes == 3 && x->members == outer * inner && x->index == r && x->edges.n == outer * inner + 1))
+			if (!TT_CHECK(t, x->axes == 3 && x->members == outer * inner && x->index == r % (outer * inner) && x->edges.n == outer * inner + 1))
 				continue;
 			for (int k = 0; k < outer * inner; k++) {
-				tt_piece q = tt_value_piece(g, &g->values[w], 0, (int[]){k / inner, k % inner}, -1);
-				TT_CHECK(t, x->edges.v[k] == q.start && x->edges.v[k + 1] == q.start + q.n);
+				tt_piece q = tt_value_piece(g, &g->values[w], 0, (int[]){k / inner, k % inner, c[2]}, -1);
+				TT_CHECK(t, of_tp.start + x->edges.v[k] == q.start && of_tp.start + x->edges.v[k + 1] == q.start + q.n);
 			}
 		}
 		TT_CHECK_MSG(t, exchanges == 1, "%d exchanges gather both axes", exchanges);
@@ -733,11 +761,16 @@ static void case_flattened(tt_test *t)
 	for (int outer = 2; outer <= 3; outer++)
 		for (int inner = 2; inner <= 3; inner++)
 			for (int64_t n = 4; n <= 13; n++) { /* uneven, and fewer than ranks */
-				check_flat(t, outer, inner, tt_dim_of(TT_FFN, n, 1));
+				check_flat(t, outer, inner, 1, tt_dim_of(TT_FFN, n, 1), false);
 				tt_dim heads = tt_dim_of(TT_HEADS, 4 * n, 4);
+				check_flat(t, outer, inner, 1, heads, true);
+				for (int tp = 2; tp <= 5 && n < 8; tp++) /* 5 over 4 heads: one rank of tp has none */
+					check_flat(t, outer, inner, tp, heads, true);
 				heads.group = 2;
-				if (n % 2 == 0)
-					check_flat(t, outer, inner, heads);
+				if (n % 2)
+					continue;
+				check_flat(t, outer, inner, 1, heads, false);
+				check_flat(t, outer, inner, 3, heads, true);
 			}
 }
 

@@ -114,10 +114,20 @@ static bool norm_width(const shard_bench *b, const tt_axis_type *tin)
 	return !strcmp(b->op->name, "rms_norm_dw") && tin[0].type == TT_S && tin[0].dim == 1 && tin[1].type == TT_S && tin[1].dim == 1;
 }
 
+/* The same pieces would do as heads, or as whatever the dim's units are: no op is asked to find out which it can do without. */
+static bool cut_units(const shard_bench *b, const tt_axis_type *tin)
+{
+	for (int i = 0; i < b->node->nin; i++)
+		if (tin[i].fine)
+			return true;
+	return false;
+}
+
 static const pattern patterns[] = {
 	{"open sum", "P exists only as acc, and every op on acc but add, move and round is refused: it must be taken first", open_sum},
 	{"mixed I", "I mixes with nothing, also where no gradient tells it from R: in backward ops, beside statistics", mixes_i},
 	{"norm width", "the norm itself needs D whole, so its gradient's operands are whole", norm_width},
+	{"cut units", "fine pieces are for storage: what is not elementwise, or meets other pieces, takes a parameter whole", cut_units},
 };
 
 /* ---- enumeration ---------------------------------------------------------------------------------------------------------------------------- */
@@ -200,14 +210,16 @@ static void check_accepted(shard_bench *b, const tt_axis_type *tin, tt_graph *g,
 {
 	shard_part p[MAX_RANKS] = {{0}};
 	tt_axis_type tout[MAX_OUT];
-	bool open = false, i_in = false, open_cotangent = false;
+	bool open = false, i_in = false, open_cotangent = false, fine = false;
 	for (int i = 0; i < b->node->nin; i++) {
+		fine |= tin[i].fine;
 		open |= b->node->in[i] && tin[i].type == TT_P && b->g->values[b->node->in[i]].dtype != TT_ACC;
 		i_in |= tin[i].type == TT_I;
 	}
 	if (b->exact && open)
 		return; /* rounded terms sum to the value in real numbers only */
 	b->accepted++;
+	b->fines += fine;
 	for (int r = 0; r < b->k; r++)
 		if (!shard_part_forward(b, r, tin, &p[r])) {
 			shard_report(b, tin, "accepted, but rank %d has no node to run: %s", r, p[r].g->error ? p[r].g->error : "lines of K/V are missing");
@@ -306,9 +318,10 @@ static void check_typing(shard_bench *b, const tt_axis_type *tin, bool *no_forwa
 /* All typings of all samples of `base` under the rule of `op`. */
 static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_t *hits)
 {
-	for (int config = 0; config < 8; config++) {
-		b->exact = config & 4;
-		b->rows = config & 2;
+	for (int config = 0; config < 10; config++) {
+		b->fine = config >= 8;
+		b->exact = b->fine ? config & 1 : config & 4;
+		b->rows = !b->fine && config & 2;
 		b->k = 2 + (config & 1);
 		b->op = base;
 		for (int which = 0;; which++) {
@@ -345,6 +358,7 @@ static void enumerate(shard_bench *b, const tt_op *base, const tt_op *op, int64_
 
 static void case_enumerate(tt_test *t)
 {
+	static const tt_op *const storage[] = {&tt_op_cast, &tt_op_round, &tt_op_add, &tt_op_accumulate, &tt_op_square_sum, &tt_op_adamw, &tt_op_sgd, &tt_op_fill_normal, &tt_op_fill_const};
 	int64_t hits[TT_COUNT(patterns)] = {0}, accepted = 0, backs = 0;
 	for (int i = 0; tt_ops[i]; i++) {
 		const tt_op *op = tt_ops[i];
@@ -357,6 +371,8 @@ static void case_enumerate(tt_test *t)
 		accepted += b.accepted;
 		backs += b.checked_back;
 		TT_CHECK_MSG(t, b.accepted > 0, "%s: no typing is accepted", op->name);
+		for (int k = 0; k < TT_COUNT(storage); k++)
+			TT_CHECK_MSG(t, op != storage[k] || b.fines > 0, "%s takes no fine pieces", op->name);
 	}
 	for (int i = 0; i < TT_COUNT(patterns); i++)
 		TT_CHECK_MSG(t, hits[i] > 0, "no typing matches the reviewed pattern %s any more", patterns[i].name);
@@ -473,6 +489,61 @@ static void case_conversions(tt_test *t)
 		}
 }
 
+/* A graph with [heads 8/4, D 4], typed on axes y and x. */
+static tt_v heads_as(tt_test *t, tt_axis_type y, tt_axis_type x, tt_graph **out)
+{
+	tt_mesh mesh = {2, {{"y", 2, false}, {"x", 2, false}}};
+	tt_graph *g = *out = tt_graph_new(t->arena, &mesh, false);
+	tt_v v = tt_input(g, "v", TT_ACC, TT_ACC, 2, (tt_dim[]){tt_dim_of(TT_HEADS, 8, 4), tt_dim_of(TT_D, 4, 1)});
+	tt_layout l = tt_layout_all(TT_R);
+	l.ax[0] = y;
+	l.ax[1] = x;
+	tt_value_set_layout(g, v, l);
+	return v;
+}
+
+/* Fine pieces become whole, or others; the gradient's become fine again. Nothing deals units of them. */
+static void case_fine(tt_test *t)
+{
+	static const tt_axis_type R = {.type = TT_R}, S0 = {.type = TT_S}, S1 = {.type = TT_S, .dim = 1}, FINE = {.type = TT_S, .fine = true},
+				  TO[] = {{.type = TT_R}, {.type = TT_I}, {.type = TT_P}, {.type = TT_S, .dim = 1}, {.type = TT_S, .fine = true, .shift = 1}};
+	static const tt_axis_type INNER = {.type = TT_S, .order = 1}, INNER_FINE = {.type = TT_S, .order = 1, .fine = true};
+	tt_graph *g;
+	for (int i = 0; i < TT_COUNT(TO); i++)
+		for (int behind = 0; behind < 2; behind++) { /* of units that y has dealt */
+			tt_v x = heads_as(t, behind ? S0 : R, behind ? INNER_FINE : FINE, &g), y = TO[i].shift ? tt_shift(g, x, "x", 0, TO[i].shift) : tt_convert(g, x, "x", (tt_type)TO[i].type, TO[i].dim);
+			tt_axis_type to = TO[i];
+			to.order = (int8_t)(behind && to.fine);
+			if (!TT_CHECK_OK(t, tt_graph_check(g)) || !TT_CHECK(t, tt_axis_type_eq(g->values[y].layout.ax[1], to)))
+				continue;
+			bool has;
+			tt_layout l = g->values[y].layout;
+			for (int ax = 0; ax < 2; ax++)
+				l.ax[ax] = tt_axis_type_dual(l.ax[ax], &has);
+			tt_v dy = tt_input(g, "dy", TT_ACC, TT_ACC, 2, g->values[x].dim), din = 0;
+			tt_value_set_layout(g, dy, l);
+			tt_node n = g->nodes[0];
+			tt_vjp v = {.g = g, .node = &n, .dout = &dy, .din = &din};
+			n.op->vjp(&v);
+			if (TT_CHECK_OK(t, tt_graph_check(g)) && TT_CHECK(t, din != 0))
+				TT_CHECK(t, tt_axis_type_eq(g->values[din].layout.ax[1], behind ? INNER_FINE : FINE) && TT_CHECK_OK(t, tt_graph_verify(g, "fine")));
+		}
+	static const struct { tt_axis_type y, x; const char *axis; tt_type to; const char *error; } bad[] = {
+		{{.type = TT_R}, {.type = TT_S, .fine = true}, "x", TT_S, "on axis x: has S(0)/1, there is no such conversion"},
+		{{.type = TT_S, .fine = true}, {.type = TT_R}, "x", TT_S, "on axis x: has R, but y cuts the units of dim 0: convert that first"},
+		{{.type = TT_S, .fine = true}, {.type = TT_S, .dim = 1}, "x", TT_S, "on axis x: has S(1), but y cuts the units of dim 0: convert that first"},
+		{{.type = TT_S}, {.type = TT_S, .order = 1, .fine = true}, "y", TT_R, "on axis y: has S(0), but dim 0 is sharded further along x: convert that first"},
+	};
+	for (int i = 0; i < TT_COUNT(bad); i++) {
+		tt_v x = heads_as(t, bad[i].y, bad[i].x, &g);
+		TT_CHECK_MSG(t, !tt_convert(g, x, bad[i].axis, bad[i].to, 0) && strstr(g->error, bad[i].error), "%d: %s", i, g->error ? g->error : "accepted");
+	}
+	heads_as(t, FINE, INNER, &g);
+	TT_CHECK_FAILS(t, tt_graph_verify(g, "it"), TT_ERR_TYPE, "after it: v: axis x deals units that axis y has cut");
+	heads_as(t, (tt_axis_type){.type = TT_S, .dim = 1, .fine = true}, S1, &g);
+	TT_CHECK_FAILS(t, tt_graph_verify(g, "it"), TT_ERR_TYPE, "after it: v: axis y deals elements where it cuts no units");
+}
+
 /* ---- the test can fail: broken rules -------------------------------------------------------------------------------------------------------- */
 
 /* The rule of the real op, its result or its demands changed. */
@@ -570,6 +641,17 @@ static bool broken_nll(const tt_typing *t) /* a loss that every rank calls its o
 	}
 	return real_rule(t);
 }
+static bool broken_fine(const tt_typing *t) /* pieces of heads are called heads */
+{
+	tt_axis_type in[MAX_IN];
+	tt_typing u = *t;
+	for (int i = 0; i < t->nin; i++) {
+		in[i] = t->tin[i];
+		in[i].fine = false;
+	}
+	u.tin = in;
+	return real_rule(&u);
+}
 static bool broken_strict(const tt_typing *t) /* refuses what is right, in words that help nobody */
 {
 	for (int i = 0; i < t->nin; i++)
@@ -591,6 +673,9 @@ static void case_broken(tt_test *t)
 		{&tt_op_row_max, broken_p_is_r, "denote the result"},	   {&tt_op_sum_exp, broken_p_is_r, "denote the result"},
 		{&tt_op_nll, broken_nll, "gradient of input 0"},				   {&tt_op_total, broken_p_is_r, "denote the result"},
 		{&tt_op_accumulate, broken_add, "denote the result"},	   {&tt_op_square_sum, broken_p_is_r, "denote the result"},
+		{&tt_op_linear, broken_fine, "backward is not"},	   {&tt_op_linear_dw, broken_fine, "denote the result"},
+		{&tt_op_rope, broken_fine, "not the dual"},		   {&tt_op_attention_merge, broken_fine, "denote the result"},
+		{&tt_op_add, broken_fine, "no node to run"},
 		{&tt_op_silu_mul, broken_strict, "does not say"},
 	};
 	for (int i = 0; i < TT_COUNT(broken); i++) {
@@ -610,6 +695,7 @@ const tt_case tt_suite_layout[] = {
 	{"maxima", case_maxima, TT_TIER_QUICK},
 	{"chunks", case_chunks, TT_TIER_QUICK},
 	{"conversions", case_conversions, TT_TIER_QUICK},
+	{"fine", case_fine, TT_TIER_QUICK},
 	{"broken_rules_are_found", case_broken, TT_TIER_QUICK},
 	{0},
 };

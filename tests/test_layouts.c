@@ -122,6 +122,12 @@ static void case_mistakes(tt_test *t)
 		{ "order", { FSDP_TP, .sp = true, .own = { { TT_PLACE_USE, "*.q_proj.*", NULL, "dp_shard", TT_S, 0, NULL }, { TT_PLACE_USE, "*.q_proj.*", NULL, "tp", TT_R, 0, NULL } } }, false,
 		  { "convert: input 0, model.layers.0.self_attn.q_proj.weight:bf16, on axis tp: has S(0), but dim 0 is sharded further along dp_shard: convert that first",
 		    "the conversion is asked for by c.toml:9:1: use \"*.q_proj.*\" on tp as R", "without c.toml:3:1, it goes on, to" } },
+		{ "heads not gathered", { FSDP, .own = { { TT_PLACE_USE, "*.k_proj.*", NULL, "dp_shard", TT_S, 0, NULL } } }, false,
+		  { "linear: input 1, model.layers.0.self_attn.k_proj.weight:bf16, on axis dp_shard: has S(0)/1, needs R, as it meets model.layers.0.input_layernorm.y sharded along 't'",
+		    "without c.toml:3:1, every type is right" } },
+		{ "heads dealt of lines", { FSDP_TP, .sp = true, .own = { { TT_PLACE_STORE, "*.k_proj.*", NULL, "tp", TT_I, 0, NULL }, { TT_PLACE_USE, "*.k_proj.*", NULL, "tp", TT_S, 0, NULL } } }, false,
+		  { "convert: input 0, model.layers.0.self_attn.k_proj.weight:bf16, on axis tp: has I, but dp_shard cuts the units of dim 0: convert that first",
+		    "the conversion is asked for by c.toml:9:1: use \"*.k_proj.*\" on tp as S(0)" } },
 		{ "bias on each", { TP, .sp = true, .drop = "o_proj.bias", .drop_place = TT_PLACE_USE }, true,
 		  { "has R, needs P beside a sharded contraction (convert it: R to P), else it is added once per rank", "with this row, every type is right",
 		    "{ TT_PLACE_USE, \"*.self_attn.o_proj.bias\", \"*.self_attn.o_proj.acc\", \"tp\", TT_P, 0, NULL }," } },
@@ -348,7 +354,9 @@ static void case_printed(tt_test *t)
 		" on cp as S(1) when head_swap\n        no effect: context parallelism is by gather (parallelism.context_parallel_method)\n",
 		" on tp as I when !sp\n        no effect: sequence parallelism is on (parallelism.enable_sequence_parallel)\n",
 		"param \"*\" on fsdp as S(0)\n",
-		"\nparameters, states and inputs, as they are stored\n",
+		"\nparameters, states and inputs, as they are stored; S(d)/1: dealt in lines, not in whole heads (heads 512/64)\n",
+		"  *.self_attn.k_proj.weight x2                 dp_shard=S(0)/1 tp=S(0)                       kv_heads 256/16 x D 256\n",
+		"  *.self_attn.o_proj.weight x2                 dp_shard=S(0) tp=S(1)                         D 256 x heads 256/16\n",
 		"  *.mlp.down_proj.weight x2                    dp_shard=S(1) tp=S(1) ",
 		"  *.mlp.gate_proj.weight x2                    dp_shard=S(0) tp=S(0) ",
 		"D 256 x ffn 768\n",
@@ -359,7 +367,7 @@ static void case_printed(tt_test *t)
 		"\nconversions\n",
 		"  *.mlp.down_proj.acc x2                       tp           P to S(0)    reduce-scatter; backward all-gather, for *.mlp.down_proj.y\n",
 		"  *.input_layernorm.y x2                       tp           S(0) to R    all-gather; backward reduce-scatter, for *.self_attn.q_proj.y, *.self_attn.k_proj.y, *.self_attn.v_proj.y\n",
-		"  *.self_attn.q_proj.weight x2                 dp_shard     S(0) to R    all-gather; backward reduce-scatter, for *.self_attn.q_proj.y\n",
+		"  *.self_attn.q_proj.weight x2                 dp_shard     S(0)/1 to R  all-gather; backward reduce-scatter, for *.self_attn.q_proj.y\n",
 	};
 	tt_config *cfg;
 	tt_run_options o;

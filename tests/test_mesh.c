@@ -408,13 +408,17 @@ static void small_models(tt_test *t)
 		{ 32, 8, 4096, 14336, 128256 }, { 64, 8, 8192, 28672, 128256 }, { 32, 32, 4096, 11008, 32000 }, { 14, 2, 896, 4864, 151936 }, { 9, 3, 576, 1536, 49152 }, { 40, 10, 5120, 17920, 100352 },
 		{ 8, 1, 2048, 16384, 256000 }, { 12, 12, 768, 3072, 50257 }, { 40, 8, 5120, 13824, 152064 },
 	};
+	static const int64_t HEAD_DIMS[] = { 64, 128, 80, 96, 6 };
 	for (int k = 0; k < 2 * TT_COUNT(M); k++) {
 		int i = k / 2, ranks = k % 2 ? 8 : 4;
+		int64_t head_dim = HEAD_DIMS[i % TT_COUNT(HEAD_DIMS)];
 		tt_llama_config big = { .vocab_size = M[i].vocab, .hidden_size = M[i].hidden, .num_hidden_layers = 16, .num_attention_heads = M[i].heads,
-					.num_key_value_heads = M[i].kv, .head_dim = 64, .intermediate_size = M[i].ffn };
+					.num_key_value_heads = M[i].kv, .head_dim = head_dim, .intermediate_size = M[i].ffn };
 		tt_llama_config m = tt_verify_small(big, ranks, false);
-		const int64_t of[] = { M[i].heads, M[i].kv, M[i].hidden, M[i].ffn, M[i].vocab };
-		const int64_t is[] = { m.num_attention_heads, m.num_key_value_heads, m.hidden_size, m.intermediate_size, m.vocab_size };
+		const int64_t of[] = { M[i].heads, M[i].kv, M[i].hidden, M[i].ffn, M[i].vocab, head_dim };
+		const int64_t is[] = { m.num_attention_heads, m.num_key_value_heads, m.hidden_size, m.intermediate_size, m.vocab_size, m.head_dim };
+		int64_t fast_dim = tt_verify_small(big, ranks, true).head_dim; /* kernels of 16 stay such */
+		TT_CHECK_MSG(t, (fast_dim % 16 == 0) == (head_dim % 16 == 0) && fast_dim <= head_dim, "heads of %lld became %lld", (long long)head_dim, (long long)fast_dim);
 		TT_CHECK_MSG(t, (of[0] > of[1]) == (is[0] > is[1]), "model %d, %d ranks: %lld heads over %lld became %lld over %lld", i, ranks, (long long)of[0], (long long)of[1],
 			     (long long)is[0], (long long)is[1]);
 		for (int d = 2; d <= ranks; d++) {
@@ -423,6 +427,9 @@ static void small_models(tt_test *t)
 			int size[] = { 1, 1, 1, d };
 			TT_CHECK_MSG(t, !tt_mesh_illegal(t->arena, &big, 4096, size) == !tt_mesh_illegal(t->arena, &m, 4096, size), "model %d, tp %d", i, d);
 			TT_CHECK_MSG(t, (of[1] < d) == (is[1] < d), "model %d: %lld kv heads became %lld", i, (long long)of[1], (long long)is[1]);
+			for (int tp = 1; tp * d <= ranks && of[1] % tp == 0; tp++) /* lines of the kv heads that a rank of tp has */
+				TT_CHECK_MSG(t, (of[1] / tp * head_dim % d == 0) == (is[1] / tp * m.head_dim % d == 0), "model %d, tp %d x %d: kv heads of %lld became such of %lld", i, tp, d,
+					     (long long)head_dim, (long long)m.head_dim);
 		}
 		TT_CHECK_MSG(t, tt_llama_params(&m) < 300000, "model %d: %lld parameters are not small", i, (long long)tt_llama_params(&m));
 	}

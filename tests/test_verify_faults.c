@@ -171,6 +171,20 @@ static tt_status edge(scene *s, const char *after, const int *coord, tt_graph *g
 	return TT_OK;
 }
 
+/* Lines that are gathered are taken for whole heads: of one head the last rank has all. */
+static tt_status whole_heads(scene *s, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
+{
+	(void)coord, (void)out;
+	if (!rank_program(after))
+		return TT_OK;
+	tt_attr_exchange *e = attr(node_of(s, g, "exchange"), a);
+	int64_t *v = TT_NEWN(a, int64_t, e->edges.n);
+	v[e->edges.n - 1] = e->edges.v[e->edges.n - 1];
+	TT_ASSERT(e->fine && e->edges.v[1] > 0, "%s is not dealt in lines", s->name);
+	e->edges.v = v;
+	return TT_OK;
+}
+
 /* Rank 1 fills its shard with values from one line further; the drawn rank with those of the shard that begins the tensor. */
 static tt_status next_line(scene *s, const char *after, const int *coord, tt_graph *g, tt_arena *a, tt_graph **out)
 {
@@ -433,6 +447,8 @@ static const fault FAULTS[] = {
 	{ "keys gathered in another order", CP, .says = { "model.layers.0.self_attn.o, attention of", "self_attn.k>cp.R", "lines" }, .moment = wrong_lines },
 	{ "gathered over another axis", { 1, 2, 1, 2 }, .value = LAYER "mlp.gate_proj.weight>dp_shard.R", .says = { LAYER "mlp.gate_proj.weight>dp_shard.R" }, .graph = other_axis },
 	{ "the edge of an uneven shard", FSDP, .value = "lm_head.weight>dp_shard.R", .says = { "lm_head.weight>dp_shard.R" }, .graph = edge },
+	{ "lines of a kv head taken for heads", { 1, 2, 1, 2 }, .value = LAYER "self_attn.k_proj.weight>dp_shard.R",
+	  .says = { "all-gather", "of dp_shard \"" LAYER "self_attn.k_proj.weight>dp_shard.R\": ", "lines of 64 bytes, it expects" }, .graph = whole_heads },
 	{ "a replicated value twice in the norm", TP, true, .value = "square.model.norm.weight>tp.P",
 	  .says = { "%V", "R to P on axis tp", "2 times" }, .graph = every_member },
 	{ "a bias added by every rank", TP, .value = LAYER "self_attn.o_proj.bias>tp.P", .says = { "%V", "I to P on axis tp", "2 times" }, .graph = every_member },
@@ -588,7 +604,7 @@ static const char *without_rank(const char *said)
 }
 
 /* One that ends a world of processes, and one that reads another rank's memory. */
-static bool of_threads(const fault *f) { return f->graph == edge || f->moment == others_state; }
+static bool of_threads(const fault *f) { return f->graph == edge || f->graph == whole_heads || f->moment == others_state; }
 
 typedef struct processes { tt_test *t; bool few; } processes;
 

@@ -128,11 +128,11 @@ static bool sharded(const tt_typing *t, const tt_labels *l, int first, char c)
 		int d = letter_at(lab, c);
 		if (lab->meta && x.type == TT_R && d < 0)
 			continue;
-		if (!tt_typing_coarse(t, i)) /* heads are more than their elements */
-			return false;
 		if (d >= 0) {
 			if (x.type != TT_S || x.dim != d || x.shift != t->tin[first].shift)
 				return reject(t, i, "needs S(%d), as %s is sharded along '%c'", d, t->in[first]->name, c);
+			if (!tt_typing_coarse(t, i)) /* heads are more than their elements */
+				return false;
 			if (x.order != t->tin[first].order)
 				return reject(t, i, "needs its axes in the order of %s: they cut dim %c one within the other", t->in[first]->name, c);
 		} else if (x.type != TT_R) {

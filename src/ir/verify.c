@@ -61,12 +61,32 @@ static tt_status verify_node(const tt_graph *g, int64_t index, const char *after
 	return TT_OK;
 }
 
+/* Behind an axis that deals a dim's elements none deals its units: they are cut. */
+static tt_status verify_units(const tt_graph *g, const tt_value *v, const char *after)
+{
+	for (int ax = 0; ax < g->mesh.naxes; ax++) {
+		tt_axis_type x = v->layout.ax[ax];
+		if (g->mesh.ax[ax].size == 1 || !x.fine)
+			continue;
+		if (x.type != TT_S || !tt_dim_coarse(&v->dim[x.dim]))
+			TT_FAIL(TT_ERR_TYPE, "after %s: %s: axis %s deals elements where it cuts no units", after, v->name, g->mesh.ax[ax].name);
+		for (int in = 0; in < g->mesh.naxes; in++) {
+			tt_axis_type y = v->layout.ax[in];
+			if (g->mesh.ax[in].size > 1 && y.type == TT_S && y.dim == x.dim && y.order > x.order && !y.fine)
+				TT_FAIL(TT_ERR_TYPE, "after %s: %s: axis %s deals units that axis %s has cut", after, v->name, g->mesh.ax[in].name, g->mesh.ax[ax].name);
+		}
+	}
+	return TT_OK;
+}
+
 tt_status tt_graph_verify(const tt_graph *g, const char *after)
 {
 	TT_TRY(tt_graph_check(g));
-	for (tt_v v = 1; v < g->nvalues; v++)
+	for (tt_v v = 1; v < g->nvalues; v++) {
 		if (tt_value_find(g, g->values[v].name) != v)
 			TT_FAIL(TT_ERR_TYPE, "after %s: two values are named %s", after, g->values[v].name);
+		TT_TRY(verify_units(g, &g->values[v], after));
+	}
 	for (int64_t i = 0; i < g->nnodes; i++)
 		TT_TRY(verify_node(g, i, after));
 	for (int64_t i = 0; i < g->nstates; i++) {

@@ -116,7 +116,7 @@ static const char *layout_text(tt_arena *a, const tt_graph *g, const tt_value *v
 	for (int d = 0; d < v->ndim; d++) {
 		tt_buf_printf(&b, "%s%s", d ? " x " : "", tt_role_name(v->dim[d].role));
 		if (v->dim[d].role != TT_TOKENS && v->dim[d].role != TT_SEQS)
-			tt_buf_printf(&b, " %lld", (long long)v->dim[d].n);
+			tt_buf_printf(&b, v->dim[d].unit > 1 ? " %lld/%lld" : " %lld", (long long)v->dim[d].n, (long long)v->dim[d].unit);
 	}
 	const char *s = tt_arena_strdup(a, b.s);
 	tt_buf_fini(&b);
@@ -220,7 +220,7 @@ void tt_plan_layouts_print(const tt_plan *plan, const tt_graph *model, const tt_
 		      plan->sp ? ", sequence parallel" : "");
 	print_rows(a, plan, model, b);
 	if (typed && mesh.s) {
-		tt_buf_str(b, "\nparameters, states and inputs, as they are stored\n");
+		tt_buf_str(b, "\nparameters, states and inputs, as they are stored; S(d)/1: dealt in lines, not in whole heads (heads 512/64)\n");
 		print_values(a, typed, false, b);
 		tt_buf_str(b, "\nvalues, as they are made\n");
 		print_values(a, typed, true, b);

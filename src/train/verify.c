@@ -16,10 +16,10 @@ enum { MOST_RANKS = TT_VERIFY_RANKS, MORE = 2 /* steps after a resume */ };
 
 /* ---- the shrunk run ---------------------------------------------------------------------------------------------------------------------- */
 
-/* The least number from `least` on that the degrees 1 .. ranks divide as they do n; n itself if that is smaller. */
-static int64_t shrunk(int64_t n, int64_t least, int ranks)
+/* The first of `least`, least + step, .. that the degrees 1 .. ranks divide as they do n; n itself if that is smaller. */
+static int64_t shrunk_by(int64_t n, int64_t least, int64_t step, int ranks)
 {
-	for (int64_t k = least; k < n; k++) {
+	for (int64_t k = least; k < n; k += step) {
 		int d = 2;
 		while (d <= ranks && (k % d == 0) == (n % d == 0))
 			d++;
@@ -28,6 +28,7 @@ static int64_t shrunk(int64_t n, int64_t least, int ranks)
 	}
 	return n;
 }
+static int64_t shrunk(int64_t n, int64_t least, int ranks) { return shrunk_by(n, least, 1, ranks); }
 
 tt_llama_config tt_verify_small(tt_llama_config m, int ranks, bool fast)
 {
@@ -35,7 +36,7 @@ tt_llama_config tt_verify_small(tt_llama_config m, int ranks, bool fast)
 	m.num_key_value_heads = shrunk(m.num_key_value_heads, TT_MIN(m.num_key_value_heads, (int64_t)ranks + 1), ranks);
 	m.num_attention_heads = m.num_key_value_heads * shrunk(group, TT_MIN(group, (int64_t)2), ranks);
 	m.num_hidden_layers = TT_MIN(m.num_hidden_layers, (int64_t)2);
-	m.head_dim = TT_MIN(m.head_dim, (int64_t)(fast ? 32 : 4));
+	m.head_dim = shrunk_by(m.head_dim, fast ? 32 : 4, fast ? 16 : 2, ranks); /* lines of heads are dealt too; other kernels run where 16 does not divide it */
 	m.hidden_size = shrunk(m.hidden_size, fast ? 64 : 16, ranks);
 	m.intermediate_size = shrunk(m.intermediate_size, TT_MAX(fast ? 96 : 24, ranks), ranks);
 	m.vocab_size = shrunk(m.vocab_size, TT_MAX(27, ranks), ranks);
