@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "test.h"
 
-enum { MAX_IN = 10, MAX_OUT = 4, MAX_RANKS = 3, SHARD_SEQ_TOKENS = 12, SHARD_VOCAB = 12 };
+enum { MAX_IN = 10, MAX_OUT = 4, MAX_RANKS = 4, SHARD_SEQ_TOKENS = 12, SHARD_VOCAB = 12 };
 
 typedef struct shard_tensor {
 	int ndim;

@@ -391,6 +391,7 @@ static void large(tt_test *t)
 		return;
 	TT_CHECK_INT(t, whole(o, "parameters"), 405853388800);
 	TT_CHECK_INT(t, whole(o, "ranks"), 128);
+	TT_CHECK_INT(t, whole(o, "classes_all"), 1); /* a rank of tp has one kv head: each of 16 that share it has 8 of its lines */
 	/* 3 x forward: 6 FLOPs a parameter but the embedding's and a token, and 12 a width of queries, a pair and a layer */
 	double tokens = 524288, pairs = 64 * 8192.0 * 8193 / 2, model = 6 * tokens * (405853388800.0 - 128256.0 * 16384 - 253.0 * 16384) + 12 * 126 * pairs * 16384;
 	double said = json_number_value(json_object_get(o, "model_flops"));
