@@ -448,7 +448,7 @@ static const fault FAULTS[] = {
 	{ "gathered over another axis", { 1, 2, 1, 2 }, .value = LAYER "mlp.gate_proj.weight>dp_shard.R", .says = { LAYER "mlp.gate_proj.weight>dp_shard.R" }, .graph = other_axis },
 	{ "the edge of an uneven shard", FSDP, .value = "lm_head.weight>dp_shard.R", .says = { "lm_head.weight>dp_shard.R" }, .graph = edge },
 	{ "lines of a kv head taken for heads", { 1, 2, 1, 2 }, .value = LAYER "self_attn.k_proj.weight>dp_shard.R",
-	  .says = { "all-gather", "of dp_shard \"" LAYER "self_attn.k_proj.weight>dp_shard.R\": ", "lines of 64 bytes, it expects" }, .graph = whole_heads },
+	  .says = { "all-gather", "of dp_shard", "\"" LAYER "self_attn.k_proj.weight>dp_shard.R\": ", "lines of 64 bytes, it expects" }, .graph = whole_heads },
 	{ "a replicated value twice in the norm", TP, true, .value = "square.model.norm.weight>tp.P",
 	  .says = { "%V", "R to P on axis tp", "2 times" }, .graph = every_member },
 	{ "a bias added by every rank", TP, .value = LAYER "self_attn.o_proj.bias>tp.P", .says = { "%V", "I to P on axis tp", "2 times" }, .graph = every_member },
