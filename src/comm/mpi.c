@@ -192,6 +192,7 @@ static void copy(uint8_t *to, int64_t to_plane, int64_t to_ld, const tt_block *f
 typedef struct patience {
 	double began, looked, nap, waited;
 	double here; /* since when all members have come, and blocks are on their way; 0: not yet */
+	int looks;   /* since then */
 	bool grieved;
 } patience;
 
@@ -334,17 +335,19 @@ static tt_status look_around(const tt_comm_group *g, bool leaving, const tt_exch
 /* Between two looks that found nothing. A process that is stopped, or a machine that sleeps, is not late: a nap counts half a second at most. */
 static tt_status patient(const tt_comm_group *g, bool leaving, const tt_exchange *x, patience *p)
 {
-	enum { LOOK_MS = 50 };
+	enum { LOOK_MS = 50, LOOKS = 16 };
 	tt_mpi_world *w = world_of(g);
 	double now = tt_now();
 	if (atomic_load(&w->aborted))
 		return adopt(g);
 	if (!p->began)
-		*p = (patience){ .began = now, .looked = now, .nap = 20e-6, .here = p->here };
+		*p = (patience){ .began = now, .looked = now, .nap = 20e-6, .here = p->here, .looks = p->looks };
 	if (now - p->began < 1e-6 * g->comm->spin_us)
 		return TT_OK;
-	/* MPI moves large blocks in fragments, some at each look. */
+	/* MPI moves large blocks in fragments, some at each look: who gave its core away after each would wait for it again as many times. */
 	if (p->here > 0 && now - p->here < 0.2) {
+		if (++p->looks % LOOKS)
+			return TT_OK;
 		if (g->comm->spin_us)
 			sched_yield();
 		else
