@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -144,6 +145,115 @@ static void exchange(tt_test *t, int m, const char *name)
 static void exchange_openmpi(tt_test *t) { exchange(t, 0, "exchange_openmpi"); }
 static void exchange_mpich(tt_test *t) { exchange(t, 1, "exchange_mpich"); }
 
+static int count(const char *said, const char *what);
+
+/* ---- lanes -------------------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { LANES = 3, LARGEST = 2 << 20, LANE_ROUNDS = 40 };
+static const int64_t lane_bytes[] = { 8, LARGEST, 1024, 64, 70016, 1032, 0, 524288 };
+
+static int64_t lane_size(int lane, int round) { return lane_bytes[(round * (2 * lane + 1) + lane) % TT_COUNT(lane_bytes)]; }
+static uint64_t lane_word(int lane, int round, int from, int to, int64_t at) { return (uint64_t)at * 0x9e3779b97f4a7c15 + (uint64_t)(((lane * 64 + round) * 8 + from) * 8 + to); }
+
+typedef struct lane_run {
+	tt_comm_group *g;
+	int lane, round, wrong;
+	uint64_t *give, *take;
+	tt_status s;
+	char text[512];
+} lane_run;
+
+static void lane_look(void *ctx, const tt_block *take, int n)
+{
+	lane_run *r = ctx;
+	int64_t words = lane_size(r->lane, r->round) / 8;
+	for (int i = 0; i < n; i++)
+		for (int64_t k = 0; k < words; k++)
+			r->wrong += ((const uint64_t *)(const void *)take[i].p)[k] != lane_word(r->lane, r->round, i, tt_comm_group_index(r->g), k);
+}
+
+/* Blocks of words that name lane, round, giver and taker: small ones of one lane between large ones of the others. */
+static tt_status lane_exchange(lane_run *r)
+{
+	tt_block give[RANKS], take[RANKS];
+	int n = tt_comm_group_size(r->g), me = tt_comm_group_index(r->g);
+	int64_t bytes = lane_size(r->lane, r->round);
+	for (int i = 0; i < n; i++) {
+		uint64_t *out = r->give + i * LARGEST / 8;
+		for (int64_t k = 0; k < bytes / 8; k++)
+			out[k] = lane_word(r->lane, r->round, me, i, k);
+		give[i] = tt_block_flat(out, bytes);
+		take[i] = tt_block_flat(r->take + i * LARGEST / 8, bytes);
+	}
+	tt_exchange x = { .kind = "test", .name = tt_comm_group_name(r->g), .give = give, .take = take, .lands = r->round % 2, .scratch = r->take, .use = lane_look, .ctx = r };
+	return tt_comm_exchange(r->g, &x);
+}
+
+static void *lane_main(void *arg)
+{
+	lane_run *r = arg;
+	for (r->round = 0; r->round < LANE_ROUNDS && !r->s; r->round++)
+		r->s = r->round % 4 == 3 ? one_exchange(r->g, r->round, r->round % 8 == 3, &r->wrong) : lane_exchange(r);
+	if (r->s)
+		snprintf(r->text, sizeof r->text, "%s", tt_error_text());
+	return NULL;
+}
+
+/* Three threads of the rank's own and one beside it, each with a group of its own, and no order among them. */
+static tt_status lanes_rank(tt_comm *c, void *ctx)
+{
+	static const int orders[LANES + 1][RANKS] = { { 0, 1, 2 }, { 2, 0, 1 }, { 1, 2, 0 }, { 0, 2, 1 } };
+	int *wrong = ctx, n = tt_comm_size(c);
+	lane_run runs[LANES + 1] = { 0 };
+	pthread_t threads[LANES + 1];
+	uint64_t *room = malloc((size_t)(LANES + 1) * 2 * RANKS * LARGEST);
+	for (int i = 0; i <= LANES; i++) {
+		lane_run *r = &runs[i];
+		char name[32];
+		snprintf(name, sizeof name, i < LANES ? "lane %d" : "beside", i);
+		r->lane = i;
+		r->give = room + (int64_t)i * 2 * RANKS * LARGEST / 8;
+		r->take = r->give + RANKS * LARGEST / 8;
+		TT_TRY((i < LANES ? tt_comm_group_open : tt_comm_group_open_beside)(c, name, n, orders[i], &r->g));
+	}
+	for (int i = 1; i <= LANES; i++)
+		TT_ASSERT(!pthread_create(&threads[i], NULL, lane_main, &runs[i]), "no thread");
+	lane_main(&runs[0]);
+	for (int i = 1; i <= LANES; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i <= LANES; i++) {
+		*wrong += runs[i].wrong;
+		if (strcmp(runs[i].text, runs[0].text)) /* all of them end with one text */
+			TT_FAIL(TT_ERR_COMM, "lane %d ends with \"%s\", lane 0 with \"%s\"", i, runs[i].text, runs[0].text);
+	}
+	if (runs[0].s) {
+		fprintf(stderr, "all threads of rank %d end with: %s\n", tt_comm_rank(c), runs[0].text); /* its program ends before the checks are told */
+		TT_FAIL(runs[0].s, "%s", runs[0].text);
+	}
+	free(room);
+	return TT_OK;
+}
+
+static void lanes(tt_test *t, int m, const char *name)
+{
+	char *said;
+	int wrong = 0;
+	if (as_rank(t, lanes_rank, &wrong, 300000)) {
+		TT_CHECK_INT(t, wrong, 0);
+		return;
+	}
+	NEEDS(t, m);
+	const char *program = self(t, tt_arena_printf(t->arena, "mpi.%s", name));
+	int status = launch(t, m, RANKS, "", program, &said);
+	TT_CHECK_MSG(t, status == 0, "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
+	/* An error in one thread ends the waits of all threads of all ranks. */
+	status = launch(t, m, RANKS, "TITAN_FAULT='fail:1:lane 2:9'", program, &said);
+	TT_CHECK_MSG(t, status != 0 && count(said, " end with: a fault of a test") == RANKS, "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
+}
+
+static void lanes_openmpi(tt_test *t) { lanes(t, 0, "lanes_openmpi"); }
+static void lanes_mpich(tt_test *t) { lanes(t, 1, "lanes_mpich"); }
+
 /* ---- runs ------------------------------------------------------------------------------------------------------------------------------------------------ */
 
 static const char RUN[] = "train configs/debug.toml --debug.numerics=exact --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_model_only=false "
@@ -253,8 +363,6 @@ static const char SAVE[] = "train configs/debug.toml --checkpoint.enable --check
 			   "--parallelism.data_parallel_shard_degree=2 --parallelism.tensor_parallel_degree=2 ";
 /* 28 MB of states: eight blocks, in two files. */
 static const char LARGER[] = "--model.hidden_size=256 --model.head_dim=64 --model.intermediate_size=768 --model.num_hidden_layers=3";
-
-static int count(const char *said, const char *what);
 
 /* No process of a run in `folder`, also none that was stopped: what a launcher has killed may take a moment to go. */
 static void nobody_left(tt_test *t, const char *folder)
@@ -554,6 +662,8 @@ static void under_srun(tt_test *t)
 const tt_case tt_suite_mpi[] = {
 	{ "exchange_openmpi", exchange_openmpi, TT_TIER_QUICK },
 	{ "exchange_mpich", exchange_mpich, TT_TIER_QUICK },
+	{ "lanes_openmpi", lanes_openmpi, TT_TIER_QUICK },
+	{ "lanes_mpich", lanes_mpich, TT_TIER_QUICK },
 	{ "train_openmpi", train_openmpi, TT_TIER_QUICK },
 	{ "train_mpich", train_mpich, TT_TIER_CI },
 	{ "stopped", stopped_quick, TT_TIER_QUICK },
