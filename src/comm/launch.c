@@ -76,7 +76,8 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 	case TT_FAULT_HANG: /* it lives, and does not come */
 		for (;;)
 			tt_mpi_sleep(1);
-	case TT_FAULT_SLOW: /* so that others, and its own other threads, come far ahead of it */
+	case TT_FAULT_SLOW: /* so that others, and its own other threads, come far ahead of it; a test may wait for the moment */
+		tt_log(TT_LOG_ERROR, "a fault of a test: rank %d is slow at %s", w->comm.rank, name);
 		tt_mpi_sleep(1);
 		return TT_FAULT_NONE;
 	case TT_FAULT_NONE:
