@@ -236,8 +236,9 @@ static void job_start(job *j, const options *o, int index)
 		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(ends[0]);
-		if (j->c->tier != TT_TIER_PROOF)
-			alarm((j->c->tier == TT_TIER_QUICK ? QUICK_SECONDS : CI_SECONDS) * SLOWNESS);
+		tt_tier tier = TT_MAX(j->c->tier, o->tier); /* in a larger tier a case does more */
+		if (tier != TT_TIER_PROOF)
+			alarm((tier == TT_TIER_QUICK ? QUICK_SECONDS : CI_SECONDS) * SLOWNESS);
 		run_case(j, o, ends[1]);
 		/* Not exit(0): a sanitizer's report at exit (leaks) must count. */
 		fflush(NULL);
