@@ -2,6 +2,9 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +148,36 @@ static void exit_codes(tt_test *t)
 	for (const tt_exit_code *e = tt_exit_codes; e->doc; e++)
 		TT_CHECK(t, strstr(doc.s, tt_arena_printf(t->arena, "| %d | %s |", e->code, e->doc)));
 	tt_buf_fini(&doc);
+}
+
+/* What is no file is told at once, by every command that reads one: to open a FIFO waits for who writes to it. A pipe that is written to is a file as any. */
+static void no_files(tt_test *t)
+{
+	const char *fifo = tt_test_path(t, "fifo"), *sock = tt_test_path(t, "sock"), *run = tt_test_path(t, "run");
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	snprintf(at.sun_path, sizeof at.sun_path, "%s", sock);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	TT_CHECK(t, mkfifo(fifo, 0600) == 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0);
+	close(fd);
+	const struct { const char *path, *config, *file; } things[] = {
+		{ fifo, "is a FIFO, and nobody wrote to it for 1 s: a file is needed", "is a FIFO, a file is needed" },
+		{ sock, "is a socket, a file is needed", "is a socket, a file is needed" },
+		{ "/dev/zero", "is a device, a file is needed", "is a device, a file is needed" },
+	};
+	static const char *const configs[] = { "train", "config", "plan", "doctor", "verify", "demo" };
+	static const char *const files[] = { "ckpt inspect %s", "ckpt verify %s", "ckpt export %s /nowhere", "plot %s", "diff %s configs/debug.toml",
+					     "train configs/debug.toml --model.hf_weights=%s --job.dump_folder=%s" };
+	for (int i = 0; i < TT_COUNT(things); i++) {
+		const char *path = things[i].path, *frame = "timeout -k 1 20 build/titan %s";
+		for (int k = 0; k < (i ? TT_COUNT(configs) : 2); k++) /* a second goes by with each pipe */
+			check_run(t, tt_arena_printf(t->arena, frame, tt_arena_printf(t->arena, "%s %s", configs[k], path)), 2, tt_arena_printf(t->arena, "titan: usage: %s: %s", path, things[i].config));
+		for (int k = 0; k < TT_COUNT(files); k++)
+			check_run(t, tt_arena_printf(t->arena, frame, tt_arena_printf(t->arena, files[k], path, run)), 1, tt_arena_printf(t->arena, "%s: %s", path, things[i].file));
+		check_run(t, tt_arena_printf(t->arena, frame, tt_arena_printf(t->arena, "train configs/debug.toml --data.paths=%s --job.dump_folder=%s", path, run)), 2,
+			  tt_arena_printf(t->arena, "%s: neither a file nor a folder (data.paths)", path));
+	}
+	check_run(t, "cat configs/debug.toml | build/titan config /dev/stdin --training.steps=77", 0, "steps = 77");
+	check_run(t, tt_arena_printf(t->arena, "exec 3<>%s; { sleep 0.2; cat configs/debug.toml >&3; } & exec 3>&-; build/titan config %s --training.steps=78", fifo, fifo), 0, "steps = 78");
 }
 
 /* Every argument and flag of a usage has its line in the command's help, and the help no other. */
@@ -365,6 +398,7 @@ const tt_case tt_suite_cli[] = {
 	{ "messages", messages, TT_TIER_QUICK },
 	{ "flags", flags, TT_TIER_QUICK },
 	{ "exit_codes", exit_codes, TT_TIER_QUICK },
+	{ "no_files", no_files, TT_TIER_QUICK },
 	{ "help", help, TT_TIER_QUICK },
 	{ "warnings", warnings, TT_TIER_QUICK },
 	{ "trains", trains, TT_TIER_QUICK },

@@ -169,7 +169,8 @@ uint32_t tt_hash32(const char *s);                              /* of a name; st
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-/* Whole file into the arena, NUL-terminated after `*n` bytes. Error names the path and the cause. */
+/* Whole file into the arena, NUL-terminated after `*n` bytes. Error names the path and the cause. A pipe is read to its end, as of `titan train <(...)`; one
+ * that nobody writes to within a second, or nothing for half a minute, is an error, as are folders, sockets and devices. */
 tt_status tt_file_read(tt_arena *a, const char *path, char **out, size_t *n) TT_CHECKED;
 tt_status tt_file_write(const char *path, const void *bytes, size_t n) TT_CHECKED;
 tt_status tt_mkdirs(const char *path) TT_CHECKED;

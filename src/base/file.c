@@ -1,47 +1,73 @@
 /* Files: whole reads and writes, folders, read-only mappings. Every error names the path and what the system said. */
-#include "base/base.h"
+#include "base/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static tt_status open_file(const char *path, int *fd_out, struct stat *st_out)
+/* `pipes`: those may be read, too. Their reads do not wait. */
+static tt_status open_file(const char *path, bool pipes, int *fd_out, struct stat *st_out)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	if (stat(path, &st) != 0)
+		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
+	/* Before it is opened: for a FIFO that waits until somebody writes to it. Regular files are opened as they are: with O_NONBLOCK a lease would fail. */
+	const char *what = tt_fs_not_file(&st);
+	pipes &= S_ISFIFO(st.st_mode);
+	if (what && !pipes)
+		TT_FAIL(TT_ERR_IO, "%s: is %s, a file is needed", path, what);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | (pipes ? O_NONBLOCK : 0));
 	if (fd < 0)
 		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
-	struct stat st;
 	if (fstat(fd, &st) != 0) {
 		tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: cannot stat: %m", path);
 		close(fd);
 		return TT_ERR_IO;
-	}
-	if (S_ISDIR(st.st_mode)) {
-		close(fd);
-		TT_FAIL(TT_ERR_IO, "%s: is a folder, a file is needed", path);
 	}
 	*fd_out = fd;
 	*st_out = st;
 	return TT_OK;
 }
 
-/* Reads at most n bytes; fewer only at the end of the file. */
-static tt_status read_some(int fd, const char *path, char *p, size_t n, size_t *got)
+/* For what comes next on a pipe; *more false: it has come to its end, or nobody writes to it. */
+static tt_status await(int fd, const char *path, bool writer, bool *more)
+{
+	const int patience_s = writer ? 30 : 1; /* for a program that makes the text; for one that is about to open it */
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int r;
+	while ((r = poll(&p, 1, 1000 * patience_s)) < 0 && errno == EINTR)
+		;
+	if (r == 0)
+		TT_FAIL(TT_ERR_IO, "%s: is a FIFO, and %s for %d s: a file is needed", path, writer ? "nothing was written to it" : "nobody wrote to it", patience_s);
+	*more = r > 0 && (p.revents & POLLIN);
+	return TT_OK;
+}
+
+/* Reads at most n bytes; fewer only at the end of the file. `begun`: some of it was read before. */
+static tt_status read_some(int fd, const char *path, bool pipe, bool begun, char *p, size_t n, size_t *got)
 {
 	size_t have = 0;
 	while (have < n) {
 		ssize_t r = read(fd, p + have, n - have);
+		bool idle = r < 0 && errno == EAGAIN, more = true;
 		if (r < 0 && errno == EINTR)
 			continue;
+		if (idle || (r == 0 && pipe && !begun)) {
+			TT_TRY(await(fd, path, idle, &more));
+			if (more || idle)
+				continue;
+		}
 		if (r < 0)
 			TT_FAIL(TT_ERR_IO, "%s: cannot read: %m", path);
 		if (r == 0)
 			break;
 		have += (size_t)r;
+		begun = true;
 	}
 	*got = have;
 	return TT_OK;
@@ -51,7 +77,7 @@ tt_status tt_file_read(tt_arena *a, const char *path, char **out, size_t *n)
 {
 	int fd;
 	struct stat st;
-	TT_TRY(open_file(path, &fd, &st));
+	TT_TRY(open_file(path, true, &fd, &st));
 	/* Files under /proc and pipes have no size: the buffer starts small and doubles. A file that is as long as it said
 	 * fits at once, its end being seen by asking for one byte more. */
 	size_t cap = TT_MAX((size_t)st.st_size, (size_t)4095) + 1, have = 0;
@@ -59,7 +85,7 @@ tt_status tt_file_read(tt_arena *a, const char *path, char **out, size_t *n)
 	tt_status s;
 	for (;;) {
 		size_t got = 0;
-		s = read_some(fd, path, p + have, cap - have, &got);
+		s = read_some(fd, path, S_ISFIFO(st.st_mode), have > 0, p + have, cap - have, &got);
 		have += got;
 		if (s != TT_OK || have < cap)
 			break;
@@ -131,11 +157,7 @@ tt_status tt_map_open(const char *path, tt_map *out)
 {
 	int fd;
 	struct stat st;
-	TT_TRY(open_file(path, &fd, &st));
-	if (!S_ISREG(st.st_mode)) {
-		close(fd);
-		TT_FAIL(TT_ERR_IO, "%s: is not a regular file, only those can be mapped", path);
-	}
+	TT_TRY(open_file(path, false, &fd, &st));
 	tt_map m = {(const uint8_t *)"", (size_t)st.st_size}; /* an empty file cannot be mapped, yet p is readable text */
 	if (m.n) {
 		void *p = mmap(NULL, m.n, PROT_READ, MAP_PRIVATE, fd, 0);

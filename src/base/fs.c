@@ -125,6 +125,13 @@ const tt_fs tt_fs_posix = {
 	.list = posix_list, .space = posix_space,
 };
 
+const char *tt_fs_not_file(const struct stat *st)
+{
+	if (S_ISREG(st->st_mode))
+		return NULL;
+	return S_ISDIR(st->st_mode) ? "a folder" : S_ISFIFO(st->st_mode) ? "a FIFO" : S_ISSOCK(st->st_mode) ? "a socket" : "a device";
+}
+
 /* ---- with texts -------------------------------------------------------------------------------------------------------------------- */
 
 static int open_again(const tt_fs *fs, const char *path, int flags)
@@ -147,6 +154,10 @@ tt_status tt_fs_open_write(const tt_fs *fs, const char *path, int *fd)
 
 tt_status tt_fs_open_read(const tt_fs *fs, const char *path, int *fd)
 {
+	struct stat st; /* to open a FIFO waits for who writes to it */
+	const char *what = fs->stat(fs, path, &st) ? NULL : tt_fs_not_file(&st);
+	if (what)
+		TT_FAIL(TT_ERR_IO, "%s: is %s, a file is needed", path, what);
 	int f = open_again(fs, path, O_RDONLY);
 	if (f < 0)
 		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
@@ -287,8 +298,8 @@ tt_status tt_fs_read_file(tt_arena *a, const tt_fs *fs, const char *path, size_t
 	struct stat st;
 	if (fs->stat(fs, path, &st))
 		TT_FAIL(TT_ERR_IO, "%s: cannot open: %m", path);
-	if (!S_ISREG(st.st_mode))
-		TT_FAIL(TT_ERR_IO, "%s: is not a regular file", path);
+	if (tt_fs_not_file(&st))
+		TT_FAIL(TT_ERR_IO, "%s: is %s, a file is needed", path, tt_fs_not_file(&st));
 	if ((uint64_t)st.st_size > most)
 		TT_FAIL(TT_ERR_FORMAT, "%s: %lld bytes, at most %zu are read", path, (long long)st.st_size, most);
 	int fd;

@@ -34,6 +34,9 @@ struct tt_fs {
 };
 extern const tt_fs tt_fs_posix;
 
+/* What this is, if it is no file whose bytes can be read: "a folder", "a FIFO", "a socket", "a device"; NULL: it is one. */
+const char *tt_fs_not_file(const struct stat *st);
+
 tt_status tt_fs_open_write(const tt_fs *fs, const char *path, int *fd) TT_CHECKED; /* a new file; one that is there is an error */
 tt_status tt_fs_open_read(const tt_fs *fs, const char *path, int *fd) TT_CHECKED;
 tt_status tt_fs_open_there(const tt_fs *fs, const char *path, int *fd) TT_CHECKED; /* to write; one that is not there is an error */

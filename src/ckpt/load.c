@@ -100,8 +100,8 @@ static tt_status file_check(const tt_ckpt *c, const ckpt_listed *f, uint8_t *buf
 	struct stat st;
 	if (c->fs->stat(c->fs, path, &st))
 		TT_FAIL(TT_ERR_IO, "%s: is missing: %m", path);
-	if (!S_ISREG(st.st_mode))
-		TT_FAIL(TT_ERR_FORMAT, "%s: is not a regular file", path);
+	if (tt_fs_not_file(&st))
+		TT_FAIL(TT_ERR_FORMAT, "%s: is %s, a file is needed", path, tt_fs_not_file(&st));
 	if (st.st_size != f->bytes)
 		TT_FAIL(TT_ERR_FORMAT, "%s: %lld bytes, %lld were written: the file is cut short, or another's", path, (long long)st.st_size,
 			(long long)f->bytes);

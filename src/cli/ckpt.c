@@ -62,7 +62,7 @@ static tt_status find(tt_arena *a, const char *dir, place *out)
 /* A checkpoint that was there, could not be read, and is gone: a run has made room for newer ones. Then that is the error, in place of what reading it said. */
 static bool was_removed(const char *dir)
 {
-	if (is_folder(dir))
+	if (tt_fs_exists(&tt_fs_posix, dir))
 		return false;
 	tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "%s: was removed while it was read, and is not damaged for all that is known: a run that saves keeps its newest checkpoints "
 		     "(checkpoint.keep_latest_k; a copy of the folder stays)", dir);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "metrics/internal.h"
 
 /* ---- files --------------------------------------------------------------------------------------------------------------------------- */
@@ -23,6 +24,15 @@ void tt_sink_drop(tt_sink *s, const char *why)
 void tt_sink_open(tt_sink *s, char *path)
 {
 	s->path = path;
+	struct stat st;
+	const char *what = stat(path, &st) ? NULL : tt_fs_not_file(&st);
+	if (what) { /* to open a FIFO waits for who reads from it */
+		char why[256];
+		snprintf(why, sizeof why, "is %s, a file is needed", what);
+		s->fd = -1;
+		tt_sink_drop(s, why);
+		return;
+	}
 	s->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (s->fd < 0) {
 		char why[256];
@@ -30,7 +40,6 @@ void tt_sink_open(tt_sink *s, char *path)
 		tt_sink_drop(s, why);
 		return;
 	}
-	struct stat st;
 	s->size = fstat(s->fd, &st) == 0 ? (int64_t)st.st_size : 0;
 }
 
