@@ -319,35 +319,41 @@ static void meshes(tt_test *t)
 	tt_buf_fini(&b);
 }
 
+/* `line`, a command that says it goes on in file `out`, gets a signal once `when` is there, and more after it: `then`, a shell's. Its exit code, what
+ * is left in its folder for temporary files, and what it said. */
+static void told(tt_test *t, const char *line, const char *when, const char *number, const char *then, tt_buf *b)
+{
+	const char *temp = tt_test_path(t, "temp"), *out = tt_test_path(t, "said");
+	TT_CHECK_OK(t, tt_mkdirs(temp));
+	(void)unlink(out); /* what the one before said */
+	(void)shell(t, tt_arena_printf(t->arena, "said() { until grep -q \"$1\" %s; do kill -0 $p || break; sleep 0.02; done; }; : >%s; TMPDIR=%s %s >%s 2>&1 & p=$!; said '%s'; "
+		"echo before $(ls %s); kill -%s $p; %s wait $p; echo rc $?; n=0; while [ \"$(ls %s)\" ] && [ $n -lt 400 ]; do n=$((n+1)); sleep 0.05; done; echo left $(ls %s); cat %s",
+		out, out, temp, line, out, when, temp, number, then, temp, temp, out), b);
+}
+
 /* A proof that is asked to end says what is proven so far; however it ends, its folder goes. */
 static void stopped(tt_test *t)
 {
-	const char *temp = tt_test_path(t, "temp"), *out = tt_test_path(t, "out");
-	TT_CHECK_OK(t, tt_mkdirs(temp));
-	const char *verify = tt_arena_printf(t->arena, "TMPDIR=%s build/titan verify configs/debug.toml --model.num_hidden_layers=1", temp);
-	const char *frame = "%s %s > %s 2>&1 & p=$!; n=0; until %s || [ $n -gt 400 ]; do n=$((n+1)); sleep 0.02; done; ls %s; kill -TERM $p; %s wait $p; echo rc $?; "
-			    "n=0; while [ \"$(ls %s)\" ] && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.05; done; echo left $(ls %s); cat %s";
-	const char *once = tt_arena_printf(t->arena, frame, verify, "--steps=1 --ranks=6", out, tt_arena_printf(t->arena, "grep -q equal %s", out), temp, "", temp, temp, out);
-	const char *twice = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "sleep 0.1; kill -TERM $p;",
-					    temp, temp, out);
-	const char *killed = tt_arena_printf(t->arena, frame, verify, "--steps=1000 --mesh=tp=2", out, tt_arena_printf(t->arena, "grep -q threads %s", out), temp, "kill -KILL $p;", temp, temp,
-					     out);
-	static const char *const says[3][5] = { { "titan-verify-", "\nrc 3\nleft\n", "stopping after this mesh", " proven: after each step", "titan: stop: stopped by signal 15 after " },
-						{ "titan-verify-", "\nrc 143\nleft\n", "again to stop now" },
-						{ "titan-verify-", "\nrc 137\nleft\n" } };
-	const char *lines[] = { once, twice, killed };
-	for (int i = 0; i < TT_COUNT(lines); i++) {
+	static const char one[] = "build/titan verify configs/debug.toml --model.num_hidden_layers=1 --steps=1 --ranks=12";
+	static const char two[] = "build/titan verify configs/debug.toml --model.num_hidden_layers=1 --steps=1000 --mesh=tp=2";
+	static const struct { const char *line, *when, *number, *then, *says[6]; } CASES[] = {
+		{ one, "equal", "TERM", "", { "before titan-verify-", "\nrc 3\nleft\n", "\nstopping after this mesh; again to stop now\n", " proven: after each step", "titan: stop: stopped by signal 15 after " } },
+		{ one, "equal", "USR1", "", { "before titan-verify-", "\nrc 3\nleft\n", "\nstopping after this mesh\n", " proven: after each step", "titan: stop: stopped by signal 10 after " } },
+		{ one, "equal", "HUP", "", { "before titan-verify-", "\nrc 3\nleft\n", "\nstopping after this mesh\n", " proven: after each step", "titan: stop: stopped by signal 1 after " } },
+		{ two, "threads", "TERM", "said 'again to stop now'; kill -TERM $p;", { "before titan-verify-", "\nrc 143\nleft\n" } },
+		{ two, "threads", "KILL", "", { "before titan-verify-", "\nrc 137\nleft\n" } },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++) {
 		tt_buf b = { 0 };
-		(void)unlink(out); /* what the one before said */
-		(void)shell(t, lines[i], &b);
-		for (int k = 0; k < 5 && says[i][k]; k++)
-			TT_CHECK_MSG(t, strstr(b.s, says[i][k]), "%d: no \"%s\" in: %s", i, says[i][k], b.s);
+		told(t, CASES[i].line, CASES[i].when, CASES[i].number, CASES[i].then, &b);
+		for (int k = 0; k < TT_COUNT(CASES[i].says) && CASES[i].says[k]; k++)
+			TT_CHECK_MSG(t, strstr(b.s, CASES[i].says[k]), "%d: no \"%s\" in: %s", i, CASES[i].says[k], b.s);
 		tt_buf_fini(&b);
 	}
 }
 
-/* Both acts, on a text of some lines and a model of some thousand parameters. */
-static void demo(tt_test *t)
+/* A config for both acts of the demo: a text of some lines and a model of some thousand parameters. */
+static const char *demo_config(tt_test *t, int steps)
 {
 	tt_buf text = { 0 };
 	for (int i = 0; i < 400; i++)
@@ -356,10 +362,16 @@ static void demo(tt_test *t)
 	tt_buf_fini(&text);
 	const char *toml = tt_arena_printf(t->arena,
 		"[job]\ndump_folder = \"%s\"\n[model]\nflavor = \"debugmodel\"\nvocab_size = 256\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 4\nnum_key_value_heads = 2\n"
-		"intermediate_size = 48\n[training]\nsteps = 12\ntokens_per_step = 256\ncontext_length = 32\n[lr_scheduler]\nwarmup_steps = 2\n[checkpoint]\nenable = true\ninterval = 4\n"
-		"last_save_model_only = false\n[data]\npaths = [\"%s\"]\n", tt_test_path(t, "out"), tt_test_path(t, "text.txt"));
+		"intermediate_size = 48\n[training]\nsteps = %d\ntokens_per_step = 256\ncontext_length = 32\n[lr_scheduler]\nwarmup_steps = 2\n[checkpoint]\nenable = true\ninterval = 4\n"
+		"last_save_model_only = false\n[data]\npaths = [\"%s\"]\n", tt_test_path(t, "out"), steps, tt_test_path(t, "text.txt"));
 	const char *path = tt_test_path(t, "demo.toml");
 	TT_CHECK_OK(t, tt_file_write(path, toml, strlen(toml)));
+	return path;
+}
+
+static void demo(tt_test *t)
+{
+	const char *path = demo_config(t, 12);
 	tt_buf b = { 0 };
 	int code = shell(t, tt_arena_printf(t->arena, "build/titan demo %s", path), &b);
 	static const char *const says[] = { "the same training goes on from step 8 on 8 ranks", "mesh: 8 ranks, threads of this process: dp_replicate 1, dp_shard 2, cp 2 (gather, headtail), tp 2",
@@ -369,6 +381,26 @@ static void demo(tt_test *t)
 		TT_CHECK_MSG(t, strstr(b.s, says[i]), "no \"%s\" in: %s", says[i], b.s);
 	TT_CHECK_MSG(t, !strstr(b.s, " nan"), "%s", b.s);
 	tt_buf_fini(&b);
+}
+
+/* The demo ends in order in each of its parts: in the first half, whose process is its child, and in the proof. */
+static void demo_stopped(tt_test *t)
+{
+	static const struct { int steps; const char *when, *number, *then, *says[4]; } CASES[] = {
+		{ 12, "and with exact numerics", "TERM", "", { "before titan-demo-", "\nrc 3\nleft\n", "\nstopping after this mesh; again to stop now\n", "titan: stop: stopped by signal 15, in the proof" } },
+		{ 12, "and with exact numerics", "KILL", "", { "before titan-demo-", "\nrc 137\nleft\n" } },
+		{ 1000000, "start-up:", "TERM", "", { "\nrc 3\nleft\n", "\nstopping after this step and saving; again to stop now\n", "titan: stop: the first half of the demo ended with status 3" } },
+	};
+	for (int i = 0; i < TT_COUNT(CASES); i++) {
+		const char *path = demo_config(t, CASES[i].steps), *flags = CASES[i].steps > 12 ? "--checkpoint.interval=1000000" : "";
+		tt_buf b = { 0 };
+		told(t, tt_arena_printf(t->arena, "build/titan demo %s %s", path, flags), CASES[i].when, CASES[i].number, CASES[i].then, &b);
+		for (int k = 0; k < TT_COUNT(CASES[i].says) && CASES[i].says[k]; k++)
+			TT_CHECK_MSG(t, strstr(b.s, CASES[i].says[k]), "%d: no \"%s\" in: %s", i, CASES[i].says[k], b.s);
+		tt_buf_fini(&b);
+		/* Nobody trains on. */
+		check_run(t, tt_arena_printf(t->arena, "! pgrep -f '[%c]%s'", path[0], path + 1), 0, "");
+	}
 }
 
 /* Which meshes `titan verify` is asked for; the config's own mesh is none of its business. */
@@ -409,6 +441,7 @@ const tt_case tt_suite_cli[] = {
 	{ "verify", verify, TT_TIER_QUICK },
 	{ "doc_up_to_date", doc_up_to_date, TT_TIER_QUICK },
 	{ "demo", demo, TT_TIER_CI },
+	{ "demo_stopped", demo_stopped, TT_TIER_QUICK },
 	{ "adding_an_op", adding_an_op, TT_TIER_CI },
 	{ 0 },
 };

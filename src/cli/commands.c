@@ -62,7 +62,7 @@ static tt_status lead(const cli_run *x, tt_comm *c)
 {
 	const tt_config *cfg = x->cfg;
 	bool saves = cfg->checkpoint.enable && !cfg->checkpoint.load_only;
-	tt_cli_stop_by_signal(saves);
+	tt_cli_stop_by_signal(saves ? TT_ENDS_SAVED : TT_ENDS_UNSAVED);
 	if (saves && x->launched_by)
 		tt_cli_stop_hint(x->launched_by);
 	tt_metrics_console console;
@@ -83,7 +83,7 @@ static tt_status rank(tt_comm *c, void *ctx)
 		return lead(x, c);
 	if (!tt_comm_sees_memory(c)) { /* rank 0 says what is to be said, and ends the run after a step; the launcher may send the signal to all */
 		tt_log_set_level(TT_LOG_ERROR);
-		tt_cli_note_signals();
+		tt_cli_stop_by_signal(TT_ENDS_SILENT);
 	}
 	return tt_run_follow(x->cfg, c);
 }

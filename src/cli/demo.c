@@ -7,11 +7,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/signals.h"
 #include "train/train.h"
 
 static tt_status spawn(const char *tool, int *to, int *from, pid_t *pid)
@@ -41,7 +43,7 @@ static tt_status spawn(const char *tool, int *to, int *from, pid_t *pid)
 	return TT_OK;
 }
 
-/* Bytes of `text` after `tool -9`. */
+/* Bytes of `text` after `tool -9`. A signal that asks for an end ends the tool. */
 static tt_status compressed_size(const char *tool, const char *text, size_t n, int64_t *out)
 {
 	int to, from;
@@ -52,8 +54,14 @@ static tt_status compressed_size(const char *tool, const char *text, size_t n, i
 	fcntl(to, F_SETFL, O_NONBLOCK);
 	for (char sink[65536];;) {
 		struct pollfd p[] = { { .fd = from, .events = POLLIN }, { .fd = to, .events = POLLOUT } };
-		if (poll(p, to >= 0 ? 2 : 1, -1) < 0 && errno != EINTR)
+		enum { LOOK_MS = 200 };
+		int n_ready = poll(p, to >= 0 ? 2 : 1, LOOK_MS);
+		if (*tt_cli_stop())
+			kill(pid, SIGKILL);
+		if (n_ready < 0 && errno != EINTR)
 			break;
+		if (n_ready <= 0)
+			continue;
 		if (to >= 0 && p[1].revents) {
 			ssize_t w = at < n ? write(to, text + at, n - at) : 0;
 			if (w > 0)
@@ -75,6 +83,8 @@ static tt_status compressed_size(const char *tool, const char *text, size_t n, i
 	close(from);
 	int status = 0;
 	waitpid(pid, &status, 0);
+	if (*tt_cli_stop())
+		TT_FAIL(TT_ERR_STOP, "stopped by signal %d, in %s -9 of the held-out files", (int)*tt_cli_stop(), tool);
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		TT_FAIL(TT_ERR_IO, "%s did not run (apt-get install %s)", tool, strcmp(tool, "xz") ? tool : "xz-utils");
 	*out = size;
@@ -133,40 +143,71 @@ static bool in_the_middle_of_a_save(const char *folder, char *name, size_t cap)
 	return complete && writing;
 }
 
-/* Trains in a child until it is seen writing its second checkpoint, and kills it there. *killed false: it ended before. */
-static tt_status train_and_kill(const tt_config *cfg, double parse_seconds, bool *killed)
+/* The child: it alone hears signals, from its parent, and goes with it. */
+static _Noreturn void first_half(const tt_config *cfg, double parse_seconds, pid_t parent, const sigset_t *was)
 {
-	char folder[2048], name[256];
-	snprintf(folder, sizeof folder, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
-	pid_t pid = fork();
-	if (pid < 0)
-		TT_FAIL(TT_ERR_IO, "fork: %s", strerror(errno));
-	if (pid == 0) {
-		tt_run_summary sum;
-		tt_status s = tt_cli_run(cfg, parse_seconds, false, &sum);
-		if (s != TT_OK)
-			fprintf(stderr, "titan: %s: %s\n", tt_status_name(s), tt_error_text());
-		fflush(NULL);
-		_exit(tt_cli_exit_code(s));
-	}
-	int status = 0;
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (in_the_middle_of_a_save(folder, name, sizeof name)) {
+	tt_run_summary sum;
+	(void)setpgid(0, 0); /* a terminal's ^C would come twice */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+		_exit(1);
+	sigprocmask(SIG_SETMASK, was, NULL);
+	tt_status s = tt_cli_run(cfg, parse_seconds, false, &sum);
+	if (s != TT_OK)
+		fprintf(stderr, "titan: %s: %s\n", tt_status_name(s), tt_error_text());
+	fflush(NULL);
+	_exit(tt_cli_exit_code(s));
+}
+
+/* Until the child ends or is seen writing its second checkpoint, where it is killed; signals go to the child, whose last save is then left alone. */
+static void watch(pid_t pid, const char *folder, const sigset_t *signals, bool *killed, int *status)
+{
+	char name[256];
+	const struct timespec look = { 0, 500000 };
+	bool told = false;
+	while (waitpid(pid, status, WNOHANG) == 0) {
+		if (!told && in_the_middle_of_a_save(folder, name, sizeof name)) {
 			kill(pid, SIGKILL);
-			waitpid(pid, &status, 0);
+			waitpid(pid, status, 0);
 			printf("\nkilled (SIGKILL) while it wrote %s/%s\n", folder, name);
 			printf("what is there: the checkpoints before it, whole; the half-written folder is cleared by the next save. Starting again:\n\n");
 			fflush(stdout);
 			*killed = true;
-			return TT_OK;
+			return;
 		}
-		usleep(500);
+		int number = sigtimedwait(signals, NULL, &look);
+		if (number > 0)
+			told = kill(pid, number) == 0;
 	}
+}
+
+/* Trains in a child until it is seen writing its second checkpoint, and kills it there. *killed false: it ended before. */
+static tt_status train_and_kill(const tt_config *cfg, double parse_seconds, bool *killed)
+{
+	char folder[2048];
+	sigset_t signals, was;
+	int status = 0;
+	snprintf(folder, sizeof folder, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
+	tt_cli_signals(&signals);
+	sigprocmask(SIG_BLOCK, &signals, &was);
+	pid_t self = getpid(), pid = fork();
+	if (pid == 0)
+		first_half(cfg, parse_seconds, self, &was);
+	*killed = false;
+	if (pid > 0)
+		watch(pid, folder, &signals, killed, &status);
+	if (pid > 0 && !*killed && WIFSIGNALED(status)) { /* asked twice: at once, as the child */
+		signal(WTERMSIG(status), SIG_DFL);
+		(void)raise(WTERMSIG(status));
+	}
+	sigprocmask(SIG_SETMASK, &was, NULL);
+	if (pid < 0)
+		TT_FAIL(TT_ERR_IO, "fork: %s", strerror(errno));
+	if (*killed)
+		return TT_OK;
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 	if (status) /* the child has said why */
 		TT_FAIL(code == tt_cli_exit_code(TT_ERR_USAGE) ? TT_ERR_USAGE : code == tt_cli_exit_code(TT_ERR_STOP) ? TT_ERR_STOP : TT_ERR_IO,
 			"the first half of the demo ended with status %d", code ? code : 128 + WTERMSIG(status));
-	*killed = false;
 	return TT_OK;
 }
 

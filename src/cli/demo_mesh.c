@@ -3,6 +3,8 @@
 
 #include "ckpt/ckpt.h"
 #include "cli/cli.h"
+#include "cli/signals.h"
+#include "cli/temp.h"
 #include "metrics/metrics.h"
 #include "train/verify.h"
 
@@ -77,13 +79,21 @@ static void differs(void *ctx, const tt_verify_mesh *m)
 static tt_status prove(tt_arena *a, const tt_config *cfg)
 {
 	tt_run_options o;
-	tt_verify_options v = { .ranks = SIDE * SIDE * SIDE, .steps = 2 };
+	tt_cli_temp saves;
+	tt_verify_options v = { .ranks = SIDE * SIDE * SIDE, .steps = 2, .stop = tt_cli_stop() };
 	tt_verify_result r;
 	double t0 = tt_now();
 	TT_TRY(tt_run_options_from_config(a, cfg, &o));
+	TT_TRY(tt_cli_temp_open(a, "titan-demo", &saves));
+	v.folder = saves.folder;
+	tt_cli_stop_by_signal(TT_ENDS_MESH);
 	printf("\nand with exact numerics, every mesh of 2 to %d ranks against one rank, the model at its smallest (titan verify):\n", v.ranks);
 	fflush(stdout);
-	TT_TRY(tt_verify(a, &o, &v, differs, a, &r));
+	tt_status s = tt_verify(a, &o, &v, differs, a, &r);
+	tt_cli_temp_close(&saves);
+	TT_TRY(s);
+	if (r.stopped)
+		TT_FAIL(TT_ERR_STOP, "stopped by signal %d, in the proof, after %lld of %lld meshes", r.stopped, (long long)r.n, (long long)r.listed);
 	printf("  %lld meshes proven: after each step the loss, the gradient norm and all %lld numbers of %lld tensors have one rank's bits; %lld differ; %lld are not legal; %.0f s\n",
 	       (long long)r.proven, (long long)r.numbers, (long long)r.states, (long long)(r.failed - r.refused - r.broken), (long long)r.illegal, tt_now() - t0);
 	if (r.failed)

@@ -1,4 +1,4 @@
-/* signals.c: what asks a run to end. It ends after its step, saved. INT and TERM ask once, the second of them ends it at once. USR1 and HUP ask as often
+/* signals.c: what asks a run to end. It ends after its step, saved; a proof after the mesh at hand. INT and TERM ask once, the second of them ends it at once. USR1 and HUP ask as often
  * as they come: USR1 is what a batch system sends some time before the end (Slurm's --signal=USR1@60), and what Open MPI's mpiexec passes on without a
  * kill after it; HUP comes once a terminal is closed, more than once at times. */
 #define _GNU_SOURCE
@@ -11,8 +11,9 @@
 
 #include "cli/signals.h"
 
-/* Set by the handlers below, polled by the run: the one flag that a signal may write; and whether the next INT or TERM is the second. */
-static volatile sig_atomic_t stop_signal, again;
+/* Set by the handler below, polled by the run: the one flag that a signal may write; whether the next INT or TERM is the second; and what is said then,
+ * a tt_cli_ends. */
+static volatile sig_atomic_t stop_signal, again, ends;
 
 volatile sig_atomic_t *tt_cli_stop(void) { return &stop_signal; }
 
@@ -29,8 +30,19 @@ static void say(const char *text)
 	errno = was;
 }
 
-static void on_signal(int number, const char *text, const char *soft_text)
+static void on_signal(int number)
 {
+	static const struct { const char *soft, *hard; } texts[] = {
+#define TEXTS(text) { text "\n", text "; again to stop now\n" }
+		[TT_ENDS_SAVED] = TEXTS("stopping after this step and saving"),
+		[TT_ENDS_UNSAVED] = TEXTS("stopping after this step, nothing is saved (checkpoint.enable)"),
+		[TT_ENDS_MESH] = TEXTS("stopping after this mesh"),
+#undef TEXTS
+	};
+	if (ends == TT_ENDS_SILENT) {
+		stop_signal = number;
+		return;
+	}
 	bool soft = number == SIGUSR1 || number == SIGHUP;
 	if (again && !soft) { /* asked twice: at once, as if there were no handler */
 		signal(number, SIG_DFL);
@@ -42,32 +54,26 @@ static void on_signal(int number, const char *text, const char *soft_text)
 		return;
 	if (!stop_signal)
 		stop_signal = number;
-	say(soft ? soft_text : text);
+	say(soft ? texts[ends].soft : texts[ends].hard);
 }
 
-static void stop_and_save(int number)
-{
-	on_signal(number, "stopping after this step and saving; again to stop now\n", "stopping after this step and saving\n");
-}
+static const int numbers[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP };
 
-static void stop_only(int number)
+void tt_cli_stop_by_signal(tt_cli_ends how)
 {
-	on_signal(number, "stopping after this step, nothing is saved (checkpoint.enable); again to stop now\n", "stopping after this step, nothing is saved (checkpoint.enable)\n");
-}
-
-static void note_only(int number) { stop_signal = number; }
-
-static void handle(void (*f)(int))
-{
-	static const int numbers[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP };
-	struct sigaction act = { .sa_handler = f, .sa_flags = SA_RESTART }, was;
+	struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, was;
+	ends = how;
 	for (int i = 0; i < TT_COUNT(numbers); i++)
 		if (numbers[i] != SIGHUP || sigaction(SIGHUP, NULL, &was) || was.sa_handler != SIG_IGN) /* under nohup a terminal may go */
 			sigaction(numbers[i], &act, NULL);
 }
 
-void tt_cli_stop_by_signal(bool saves) { handle(saves ? stop_and_save : stop_only); }
-void tt_cli_note_signals(void) { handle(note_only); }
+void tt_cli_signals(sigset_t *out)
+{
+	sigemptyset(out);
+	for (int i = 0; i < TT_COUNT(numbers); i++)
+		sigaddset(out, numbers[i]);
+}
 
 void tt_cli_stop_asked(int number, int rank)
 {

@@ -8,10 +8,12 @@
 
 /* The number of the signal that has asked; 0: none. */
 volatile sig_atomic_t *tt_cli_stop(void);
-/* From now on this process ends its run when asked to, and says so at once. */
-void tt_cli_stop_by_signal(bool saves);
-/* A rank other than 0 of an MPI job: it takes note, rank 0 hears of it and says what is to be said. */
-void tt_cli_note_signals(void);
+/* From now on this process ends what it does when asked to, and says at once how. Silent: a rank other than 0 of an MPI job, which takes note; rank 0 hears
+ * of it and says what is to be said. */
+typedef enum tt_cli_ends { TT_ENDS_SAVED, TT_ENDS_UNSAVED, TT_ENDS_MESH, TT_ENDS_SILENT } tt_cli_ends;
+void tt_cli_stop_by_signal(tt_cli_ends how);
+/* Those signals, for a process that passes them on. */
+void tt_cli_signals(sigset_t *out);
 /* On rank 0: another rank was asked. From any thread. */
 void tt_cli_stop_asked(int number, int rank);
 /* Where the launcher kills too soon, how to end the run all the same. `launched_by`: tt_comm_launch.by. */

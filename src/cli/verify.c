@@ -1,16 +1,11 @@
 /* verify.c: `titan verify`: meshes against one rank. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/fs.h"
 #include "cli/cli.h"
+#include "cli/signals.h"
+#include "cli/temp.h"
 #include "train/verify.h"
 
 static const char *const short_names[TT_RUN_AXES] = { "dp_replicate", "dp_shard", "cp", "tp" };
@@ -253,110 +248,13 @@ static void print_illegal(tt_arena *a, const tt_verify_result *r)
 	}
 }
 
-/* INT and TERM, for a thread of their own: the first ends the proof after the mesh at hand, the second at once. The folder of saves is removed by this
- * process, or, if that has been killed (Open MPI's launcher gives ranks a second), by a child that waits for its end. */
-typedef struct stopper {
-	int asked; /* atomic */
-	char *folder;
-	pid_t sweeper;
-	int alive; /* the writing end of the pipe that the sweeper reads; it ends with this process */
-	sigset_t signals, was;
-	pthread_t thread;
-	bool runs, says;
-} stopper;
-
-static void *listen_for_signals(void *arg)
-{
-	stopper *s = arg;
-	tt_thread_set(0, "signals");
-	for (int number;;) {
-		if (sigwait(&s->signals, &number))
-			continue;
-		if (!__atomic_load_n(&s->asked, __ATOMIC_RELAXED)) {
-			__atomic_store_n(&s->asked, number, __ATOMIC_RELAXED);
-			if (s->says)
-				tt_log(TT_LOG_INFO, "stopping after this mesh; again to stop now");
-			continue;
-		}
-		signal(number, SIG_DFL);
-		kill(getpid(), number);
-		sigset_t one;
-		sigemptyset(&one);
-		sigaddset(&one, number);
-		pthread_sigmask(SIG_UNBLOCK, &one, NULL);
-	}
-	return NULL;
-}
-
-/* Alone in a session, so that whoever kills this process's group does not kill it, and without the output that a launcher waits for. */
-static _Noreturn void sweep(const char *folder, int from)
-{
-	enum { FILES = 1024 };
-	char byte;
-	sigset_t all;
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, NULL);
-	(void)setsid();
-	(void)dup2(from, 0);
-	for (int i = 1; i < FILES; i++)
-		(void)close(i);
-	while (read(0, &byte, 1) < 0 && errno == EINTR)
-		;
-	tt_fs_temp_remove(folder);
-	_exit(0);
-}
-
-/* Before the first thread. */
-static tt_status stopper_start(tt_arena *a, stopper *s, bool says)
-{
-	static const int numbers[] = { SIGINT, SIGTERM };
-	int ends[2];
-	TT_TRY(tt_fs_temp(a, "titan-verify", &s->folder));
-	s->says = says;
-	s->alive = s->sweeper = -1;
-	if (!pipe2(ends, O_CLOEXEC)) {
-		s->sweeper = fork();
-		if (!s->sweeper)
-			sweep(s->folder, ends[0]);
-		s->alive = ends[1];
-		close(ends[0]);
-	}
-	sigemptyset(&s->signals);
-	for (int i = 0; i < TT_COUNT(numbers); i++) {
-		struct sigaction now;
-		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) /* who was started deaf to one stays so */
-			sigaddset(&s->signals, numbers[i]);
-	}
-	pthread_sigmask(SIG_BLOCK, &s->signals, &s->was); /* all threads from here on leave them to that one */
-	s->runs = !pthread_create(&s->thread, NULL, listen_for_signals, s);
-	if (!s->runs)
-		pthread_sigmask(SIG_SETMASK, &s->was, NULL);
-	return TT_OK;
-}
-
-static void stopper_end(stopper *s)
-{
-	if (!s->folder)
-		return;
-	tt_fs_temp_remove(s->folder);
-	if (s->alive >= 0)
-		close(s->alive);
-	if (s->sweeper > 0)
-		(void)!waitpid(s->sweeper, NULL, 0);
-	if (s->runs) {
-		pthread_cancel(s->thread);
-		pthread_join(s->thread, NULL);
-		pthread_sigmask(SIG_SETMASK, &s->was, NULL);
-	}
-}
-
 typedef struct work {
 	tt_arena *a;
 	const words *w;
 	const tt_run_options *o;
 	tt_verify_options *v;
 	bool all; /* every mesh */
-	stopper *stop;
+	const tt_cli_temp *saves;
 } work;
 
 static void print_result(const work *k, const tt_verify_result *r, const counts *c, double seconds)
@@ -414,9 +312,10 @@ static tt_status prove(tt_comm *c, void *ctx)
 	bool prints = !c || tt_comm_rank(c) == 0;
 	tt_verify_result r;
 	double t0 = tt_now();
+	tt_cli_stop_by_signal(prints ? TT_ENDS_MESH : TT_ENDS_SILENT);
 	v->comm = c;
-	v->folder = k->stop->folder;
-	v->stop = &k->stop->asked;
+	v->folder = k->saves->folder;
+	v->stop = tt_cli_stop();
 	if (prints)
 		printf("one rank against %s, %s, ranks as %s\n", k->all ? tt_arena_printf(k->a, "every mesh of 2 to %d ranks", v->ranks) : k->w->meshes,
 		       v->fast ? "fast numerics: the forward of one step" :
@@ -474,14 +373,11 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 		TT_TRY(parse_meshes(a, w.flag, w.meshes, &like, &v));
 	if (v.ranks > l.size && l.size > 1)
 		TT_FAIL(TT_ERR_USAGE, "%s asks for %d ranks, and %s started %d processes", all ? "--ranks" : w.flag, v.ranks, l.by, l.size);
-	stopper stop = { 0 };
-	work k = { a, &w, &o, &v, all, &stop };
-	tt_status s = stopper_start(a, &stop, l.rank == 0);
-	if (s == TT_OK && l.size == 1)
-		s = prove(NULL, &k);
-	else if (s == TT_OK)
-		s = tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .spin_us = 20 }, prove, &k);
-	stopper_end(&stop);
+	tt_cli_temp saves;
+	work k = { a, &w, &o, &v, all, &saves };
+	TT_TRY(tt_cli_temp_open(a, "titan-verify", &saves));
+	tt_status s = l.size == 1 ? prove(NULL, &k) : tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .asked = tt_cli_stop(), .spin_us = 20 }, prove, &k);
+	tt_cli_temp_close(&saves);
 	return s;
 }
 

@@ -464,7 +464,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 	return s;
 }
 
-static int asked(const proof *p) { return p->v->stop ? __atomic_load_n(p->v->stop, __ATOMIC_RELAXED) : 0; }
+static int asked(const proof *p) { return p->v->stop ? (int)*p->v->stop : 0; }
 
 /* ---- what was found ------------------------------------------------------------------------------------------------------------------------- */
 

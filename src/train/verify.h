@@ -18,7 +18,7 @@ typedef struct tt_verify_options {
 	const struct tt_verify_mesh *list; /* these meshes alone, size, sp, method, balancer, rows and recompute of them; NULL: every legal one */
 	int64_t nlist;
 	const char *folder; /* of saves: it is there, and the caller removes it. NULL: one of its own */
-	const int *stop;    /* a signal's number once the proof is to end, after the mesh at hand; read atomically. Any process's is all processes'. NULL: never */
+	const volatile sig_atomic_t *stop; /* a signal's number once the proof is to end, after the mesh at hand. Any process's is all processes'. NULL: never */
 	tt_comm *comm; /* this rank's of a world of processes, at least `ranks` of them: all call tt_verify, and all have the result. NULL: ranks as threads */
 	/* For tests of the test: changes a rank's options before its trainer is made. NULL: nothing. */
 	void (*fault)(void *ctx, tt_run_options *o);
