@@ -212,12 +212,13 @@ static bool waits_for(const tt_comm_group *g, int i, bool leaving)
 static void whereabouts(const tt_mpi_world *w, int r, double now, tt_buf *b)
 {
 	const tt_mpi_peer *p = &w->peers[r];
+	int64_t pid = p->hello.pid ? p->hello.pid : tt_mpi_who_listens(r);
 	switch (tt_mpi_life_of(w, r)) {
 	case TT_MPI_GONE:
-		tt_buf_printf(b, ", and its process %lld is gone (killed, or it crashed)", (long long)p->hello.pid);
+		tt_buf_printf(b, ", and its process %lld is gone (killed, or it crashed)", (long long)pid);
 		return;
 	case TT_MPI_STOPPED:
-		tt_buf_printf(b, ", and its process %lld is stopped", (long long)p->hello.pid);
+		tt_buf_printf(b, ", and its process %lld is stopped", (long long)pid);
 		return;
 	case TT_MPI_LIVES:
 	case TT_MPI_UNSEEN:

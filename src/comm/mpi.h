@@ -99,6 +99,7 @@ void tt_mpi_beater_stop(tt_mpi_world *w);
 void tt_mpi_part(tt_mpi_world *w);
 typedef enum tt_mpi_life { TT_MPI_LIVES, TT_MPI_STOPPED, TT_MPI_GONE, TT_MPI_UNSEEN } tt_mpi_life;
 tt_mpi_life tt_mpi_life_of(const tt_mpi_world *w, int rank); /* UNSEEN: on another machine */
+int64_t tt_mpi_who_listens(int rank); /* the process of this machine that is `rank` of this job, as it says before it is greeted; 0: none */
 void tt_mpi_unlisten(tt_mpi_world *w);
 /* Is there a rank that lives and has not yet said what it has to? Does the socket show all ranks? */
 bool tt_mpi_others_speak(const tt_mpi_world *w);

@@ -81,8 +81,7 @@ static int listen_at(int rank)
 	return fd;
 }
 
-/* The process that listens as `rank`; 0: none. */
-static int64_t who_listens(int rank)
+int64_t tt_mpi_who_listens(int rank)
 {
 	struct sockaddr_un a;
 	socklen_t n = place(&a, rank);
@@ -99,7 +98,7 @@ tt_mpi_life tt_mpi_life_of(const tt_mpi_world *w, int rank)
 {
 	const tt_mpi_hello *h = &w->peers[rank].hello;
 	if (!h->pid) { /* not greeted yet */
-		int64_t pid = who_listens(rank), born;
+		int64_t pid = tt_mpi_who_listens(rank), born;
 		char state = pid ? tt_process_state(pid, &born) : 0;
 		return state == 'T' ? TT_MPI_STOPPED : state ? TT_MPI_LIVES : TT_MPI_UNSEEN;
 	}
@@ -116,7 +115,7 @@ static void not_up(const tt_mpi_world *w, double seconds)
 {
 	tt_buf b = { 0 };
 	for (int r = 0; r < w->comm.size; r++) {
-		int64_t pid = r == w->comm.rank ? getpid() : who_listens(r), born;
+		int64_t pid = r == w->comm.rank ? getpid() : tt_mpi_who_listens(r), born;
 		char state = pid ? tt_process_state(pid, &born) : 0;
 		if (!state)
 			tt_buf_printf(&b, "; rank %d has not come, as far as this machine knows", r);
@@ -132,7 +131,7 @@ static void not_up(const tt_mpi_world *w, double seconds)
 static void kill_stopped(const tt_mpi_world *w)
 {
 	for (int r = 0; r < w->comm.size; r++) {
-		int64_t pid = r == w->comm.rank ? 0 : who_listens(r), born;
+		int64_t pid = r == w->comm.rank ? 0 : tt_mpi_who_listens(r), born;
 		if (pid && tt_process_state(pid, &born) == 'T')
 			kill((pid_t)pid, SIGKILL);
 	}
@@ -320,7 +319,7 @@ void tt_mpi_unlisten(tt_mpi_world *w)
 bool tt_mpi_others_speak(const tt_mpi_world *w)
 {
 	for (int i = 0; i < w->comm.size; i++)
-		if (i != w->comm.rank && w->peers[i].hello.pid && tt_mpi_life_of(w, i) == TT_MPI_LIVES && who_listens(i) == w->peers[i].hello.pid)
+		if (i != w->comm.rank && w->peers[i].hello.pid && tt_mpi_life_of(w, i) == TT_MPI_LIVES && tt_mpi_who_listens(i) == w->peers[i].hello.pid)
 			return true;
 	return false;
 }
@@ -328,7 +327,7 @@ bool tt_mpi_others_speak(const tt_mpi_world *w)
 bool tt_mpi_all_near(const tt_mpi_world *w)
 {
 	for (int i = 0; i < w->comm.size; i++)
-		if (i != w->comm.rank && who_listens(i) != w->peers[i].hello.pid)
+		if (i != w->comm.rank && tt_mpi_who_listens(i) != w->peers[i].hello.pid)
 			return false;
 	return true;
 }
