@@ -1,5 +1,6 @@
 /* test_cli.c: the command line as a user meets it: the binary itself, its exit codes and messages, and the generated pages. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -343,6 +344,7 @@ static void stopped(tt_test *t)
 		{ two, "threads", "TERM", "said 'again to stop now'; kill -TERM $p;", { "before titan-verify-", "\nrc 143\nleft\n" } },
 		{ two, "threads", "KILL", "", { "before titan-verify-", "\nrc 137\nleft\n" } },
 	};
+	signal(SIGHUP, SIG_DFL); /* under nohup it would not be heard */
 	for (int i = 0; i < TT_COUNT(CASES); i++) {
 		tt_buf b = { 0 };
 		told(t, CASES[i].line, CASES[i].when, CASES[i].number, CASES[i].then, &b);

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fs.h"
 #include "metrics/internal.h"
 
 /* ---- files --------------------------------------------------------------------------------------------------------------------------- */
@@ -25,12 +24,9 @@ void tt_sink_open(tt_sink *s, char *path)
 {
 	s->path = path;
 	struct stat st;
-	const char *what = stat(path, &st) ? NULL : tt_fs_not_file(&st);
-	if (what) { /* to open a FIFO waits for who reads from it */
-		char why[256];
-		snprintf(why, sizeof why, "is %s, a file is needed", what);
+	if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) { /* to open it waits for who reads from it */
 		s->fd = -1;
-		tt_sink_drop(s, why);
+		tt_sink_drop(s, "is a FIFO, a file is needed");
 		return;
 	}
 	s->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
