@@ -105,8 +105,7 @@ static tt_status run_resident(tt_comm *c, void *ctx)
 	TT_TRY(tt_trainer_create(&o, &t));
 	tt_step_report said;
 	tt_comm_group *all;
-	int ranks[] = { 0, 1, 2, 3 };
-	tt_status s = tt_comm_group_open(c, "test", tt_comm_size(c), ranks, &all);
+	tt_status s = tt_comm_group_all(c, "test", &all);
 	if (!s)
 		s = tt_trainer_step(t, &said);
 	if (!s)

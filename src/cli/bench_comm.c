@@ -166,9 +166,7 @@ static json_t *report(const bench *b, int mib)
 static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	tt_arena *a = tt_arena_create("bench.comm");
-	int n = tt_comm_size(c), *ranks = TT_NEWN(a, int, n);
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
+	int n = tt_comm_size(c);
 	bench b = { .n = n, .me = tt_comm_rank(c), .give = TT_NEWN(a, tt_block, n), .take = TT_NEWN(a, tt_block, n), .each = TT_NEWN(a, double, n) };
 	tt_region mem = { 0 };
 	size_t part = (size_t)tt_round_up(MOST / (int64_t)sizeof(float) / n, 1024), all = (3 * (size_t)n + 2) * part;
@@ -182,7 +180,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		b.scratch = b.terms + part * (size_t)n;
 		for (size_t i = 0; i < all; i++)
 			b.mine[i] = (float)(i * (size_t)(b.me + 3) % 7);
-		s = tt_comm_group_open(c, "bench", n, ranks, &b.g);
+		s = tt_comm_group_all(c, "bench", &b.g);
 	}
 	if (!s && b.me == 0)
 		list = json_array();

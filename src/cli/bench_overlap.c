@@ -85,14 +85,9 @@ static tt_status rounds(world *w, tt_comm_group *all, tt_comm *c, tt_trainer *co
 static tt_status rank_main(tt_comm *c, void *ctx)
 {
 	world *w = ctx;
-	int n = tt_comm_size(c), *ranks = malloc(sizeof *ranks * (size_t)n);
-	TT_ASSERT(ranks, "out of memory");
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
 	tt_comm_group *all;
-	tt_status s = tt_comm_group_open(c, "bench", n, ranks, &all);
-	free(ranks);
-	TT_TRY(s);
+	tt_status s = TT_OK;
+	TT_TRY(tt_comm_group_all(c, "bench", &all));
 	tt_trainer *t[2] = { NULL, NULL };
 	for (int k = 0; k < 2 && !s; k++) {
 		tt_run_options o = *w->run;

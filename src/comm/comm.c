@@ -67,6 +67,17 @@ static tt_status group_open(tt_comm *c, const char *name, int n, const int *rank
 tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) { return group_open(c, name, n, ranks, false, out); }
 tt_status tt_comm_group_open_beside(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) { return group_open(c, name, n, ranks, true, out); }
 
+static const int *all_ranks(const tt_comm *c)
+{
+	int *ranks = TT_NEWN(c->arena, int, c->size);
+	for (int i = 0; i < c->size; i++)
+		ranks[i] = i;
+	return ranks;
+}
+
+tt_status tt_comm_group_all(tt_comm *c, const char *name, tt_comm_group **out) { return group_open(c, name, c->size, all_ranks(c), false, out); }
+tt_status tt_comm_group_all_beside(tt_comm *c, const char *name, tt_comm_group **out) { return group_open(c, name, c->size, all_ranks(c), true, out); }
+
 tt_status tt_comm_sub(tt_comm *c, int n, tt_comm **out)
 {
 	TT_ASSERT(c->rank < n && n <= c->size && !c->whole, "rank %d of the first %d of %d", c->rank, n, c->size);

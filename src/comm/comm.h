@@ -85,6 +85,9 @@ tt_status tt_comm_group_open(tt_comm *c, const char *name, int n, const int *ran
  * for the other's. No timeout ends its waits, as who exchanges may write to a disk between two, only the end of a rank or of the world; the
  * small collectives below are not for it. */
 tt_status tt_comm_group_open_beside(tt_comm *c, const char *name, int n, const int *ranks, tt_comm_group **out) TT_CHECKED;
+/* The same of all ranks of `c`, in their order. */
+tt_status tt_comm_group_all(tt_comm *c, const char *name, tt_comm_group **out) TT_CHECKED;
+tt_status tt_comm_group_all_beside(tt_comm *c, const char *name, tt_comm_group **out) TT_CHECKED;
 int tt_comm_group_size(const tt_comm_group *g);
 int tt_comm_group_index(const tt_comm_group *g); /* this rank's place in the list */
 int tt_comm_group_rank(const tt_comm_group *g, int i);

@@ -20,14 +20,6 @@ static void on_term(int number)
 	terminated = 1;
 }
 
-static tt_status everybody(tt_comm *c, tt_comm_group **out)
-{
-	int *ranks = TT_NEWN(c->arena, int, c->size);
-	for (int i = 0; i < c->size; i++)
-		ranks[i] = i;
-	return tt_comm_group_open(c, "world", c->size, ranks, out);
-}
-
 /* Who is who. A program of another version is refused: its exchanges may differ in ways that no check sees. */
 static tt_status greet(tt_mpi_world *w, tt_comm_group *g)
 {
@@ -104,7 +96,7 @@ static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 static tt_status live(tt_mpi_world *w, tt_rank_fn *fn, void *ctx, bool *stopped)
 {
 	tt_comm_group *g;
-	TT_TRY(everybody(&w->comm, &g));
+	TT_TRY(tt_comm_group_all(&w->comm, "world", &g));
 	TT_TRY(greet(w, g));
 	tt_status mine = fn(&w->comm, ctx);
 	if (mine != TT_ERR_STOP) /* which is no error: its run was asked to end, and has ended on all ranks */

@@ -5,15 +5,6 @@
 #include "train/internal.h"
 #include "train/team.h"
 
-static tt_status everybody(tt_comm *c, tt_arena *a, tt_comm_group **out)
-{
-	int n = tt_comm_size(c), *ranks = TT_NEWN(a, int, n);
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
-	TT_TRY(tt_comm_group_open(c, "agreement", n, ranks, out));
-	return TT_OK;
-}
-
 /* ---- the config ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* What a rank may have for itself: it changes no bit, or is looked at with the programs. */
@@ -81,7 +72,7 @@ tt_status tt_team_agree_config(tt_comm *c, const char *config)
 	int n = tt_comm_size(c);
 	struct { uint64_t hash; int64_t bytes; } mine = { config ? text_hash(config) : 0, config ? (int64_t)strlen(config) : 0 }, *all = tt_arena_alloc(a, sizeof *all * (size_t)n);
 	tt_comm_group *g;
-	tt_status s = everybody(c, a, &g);
+	tt_status s = tt_comm_group_all(c, "agreement", &g);
 	if (!s)
 		s = tt_comm_all_gather(g, "config", &mine, sizeof mine, all);
 	bool same = true;
@@ -133,7 +124,7 @@ tt_status tt_team_agree_programs(tt_comm *c, tt_status made, uint64_t graph, con
 	int n = tt_comm_size(c);
 	facts mine = { graph, tt_comm_program(c, tt_comm_rank(c)), (int32_t)e->isa, (int32_t)e->numerics, e->f64, e->kernels_ref, (int32_t)made }, *all = TT_NEWN(a, facts, n);
 	tt_comm_group *g;
-	tt_status s = everybody(c, a, &g);
+	tt_status s = tt_comm_group_all(c, "agreement", &g);
 	if (!s)
 		s = tt_comm_all_gather(g, "programs", &mine, sizeof mine, all);
 	if (!s)

@@ -14,7 +14,7 @@ static bool before_update(void *ctx)
 /* Of every rank that takes part. */
 static tt_status writer_options(tt_arena *a, const tt_config *cfg, tt_saved *s, tt_comm *c, const tt_llama_config *model, tt_ckpt_options *out)
 {
-	TT_TRY(tt_saved_share(a, s, c));
+	TT_TRY(tt_saved_share(s, c));
 	*out = (tt_ckpt_options){
 		.folder = tt_arena_printf(a, "%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder), .keep_latest_k = cfg->checkpoint.keep_latest_k,
 		.async = cfg->checkpoint.async_mode != TT_CFG_ASYNC_DISABLED, .staging = cfg->checkpoint.staging_mib * TT_MIB, .model = model,

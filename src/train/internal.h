@@ -57,7 +57,7 @@ tt_status tt_saved_new(tt_arena *a, tt_trainer *t, tt_saved **out) TT_CHECKED;
 tt_ckpt_read_fn tt_saved_read;   /* ctx: the tt_saved */
 tt_ckpt_write_fn tt_saved_write;
 /* How ranks that are processes save together; of others nothing. Before the first step. */
-tt_status tt_saved_share(tt_arena *a, tt_saved *s, tt_comm *c) TT_CHECKED;
+tt_status tt_saved_share(tt_saved *s, tt_comm *c) TT_CHECKED;
 
 int64_t tt_fit_bytes(tt_trainer *t); /* of its plan, all regions */
 /* The plan of `o` does not fit (that is the error set so far): the error again, with the cheapest ways that would make it fit. more_ranks: others than

@@ -125,13 +125,10 @@ static tt_status pack(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
 	return tt_team_pack(s->trainer, s->tensors[i].name, at, n, dst);
 }
 
-tt_status tt_saved_share(tt_arena *a, tt_saved *s, tt_comm *c)
+tt_status tt_saved_share(tt_saved *s, tt_comm *c)
 {
 	if (!c || tt_comm_sees_memory(c) || tt_comm_size(c) == 1)
 		return TT_OK;
-	int n = tt_comm_size(c), *ranks = TT_NEWN(a, int, n);
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
 	s->ranks = (tt_ckpt_ranks){ .comm = c, .before = before, .run = run, .pack = pack };
-	return tt_comm_group_open_beside(c, "writers", n, ranks, &s->ranks.group);
+	return tt_comm_group_all_beside(c, "writers", &s->ranks.group);
 }

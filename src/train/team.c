@@ -9,11 +9,8 @@
 tt_status tt_team_open(tt_team *m, tt_arena *a, tt_comm *c, tt_trainer *self, double timeout_s)
 {
 	int n = tt_comm_size(c);
-	int *ranks = TT_NEWN(a, int, n);
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
 	*m = (tt_team){ .comm = c, .n = n, .timeout_s = timeout_s, .give = TT_NEWN(a, tt_block, n), .take = TT_NEWN(a, tt_block, n) };
-	TT_TRY(tt_comm_group_open(c, "all", n, ranks, &m->all));
+	TT_TRY(tt_comm_group_all(c, "all", &m->all));
 	if (tt_comm_sees_memory(c)) {
 		m->peers = TT_NEWN(a, tt_trainer *, n);
 		TT_TRY(tt_comm_all_gather(m->all, "trainers", &self, sizeof self, m->peers));

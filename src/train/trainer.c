@@ -411,13 +411,11 @@ static tt_status plan(tt_trainer *t)
 static tt_status fits_together(tt_trainer *t, int64_t need, int64_t limit)
 {
 	tt_comm *c = t->o.mesh.comm;
-	int n = tt_comm_size(c), me = tt_comm_rank(c), *ranks = TT_NEWN(t->arena, int, n), here = 0, first = n;
+	int n = tt_comm_size(c), me = tt_comm_rank(c), here = 0, first = n;
 	int64_t *all = TT_NEWN(t->arena, int64_t, n);
 	double sum = 0;
 	tt_comm_group *g;
-	for (int i = 0; i < n; i++)
-		ranks[i] = i;
-	TT_TRY(tt_comm_group_open(c, "memory", n, ranks, &g));
+	TT_TRY(tt_comm_group_all(c, "memory", &g));
 	TT_TRY(tt_comm_all_gather(g, "planned memory", &need, sizeof need, all));
 	for (int i = 0; i < n; i++)
 		if (tt_comm_machine(c, i) == tt_comm_machine(c, me)) {

@@ -446,10 +446,7 @@ static tt_status rank_main(tt_comm *c, void *ctx)
 		o.exec.probe = tt_witness_compare(&p->found[rank]);
 	}
 	tt_trainer *t = NULL;
-	int n = tt_comm_size(c), *all = TT_NEWN(me.a, int, n);
-	for (int i = 0; i < n; i++)
-		all[i] = i;
-	tt_status s = tt_comm_group_open(c, "compared", n, all, &me.all);
+	tt_status s = tt_comm_group_all(c, "compared", &me.all);
 	if (!s)
 		s = tt_trainer_create(&o, &t);
 	if (!s && p->witness && p->watched == 1)
@@ -600,14 +597,12 @@ static tt_status run_processes(proof *p, int ranks)
 {
 	tt_comm *c = p->v->comm, *part;
 	tt_comm_group *g, *mesh = NULL;
-	int n = tt_comm_size(c), me = tt_comm_rank(c), *all = TT_NEWN(p->a, int, n);
+	int n = tt_comm_size(c), me = tt_comm_rank(c);
 	tt_status s = TT_OK;
-	for (int i = 0; i < n; i++)
-		all[i] = i;
-	TT_TRY(tt_comm_group_open(c, "verify", n, all, &g));
+	TT_TRY(tt_comm_group_all(c, "verify", &g));
 	if (me < ranks) {
 		TT_TRY(tt_comm_sub(c, ranks, &part));
-		TT_TRY(tt_comm_group_open(part, "verified", ranks, all, &mesh));
+		TT_TRY(tt_comm_group_all(part, "verified", &mesh));
 		s = rank_main(part, p);
 		if (s && (s != TT_ERR_TYPE || tt_comm_given_up(c))) /* a plan that is refused: all its ranks know, and go on */
 			return s;
