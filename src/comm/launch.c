@@ -71,6 +71,11 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 		raise(SIGSTOP);
 		return TT_FAULT_NONE;
 	case TT_FAULT_KILL:
+		for (int r = 0, naps = 0; r < w->comm.size && naps < 10000 && !atomic_load(&w->up);) /* at the start: once all that are to hear of it are there */
+			if (tt_mpi_who_listens(r))
+				r++;
+			else
+				tt_mpi_sleep(0.001), naps++;
 		raise(SIGKILL);
 		return TT_FAULT_NONE;
 	case TT_FAULT_HANG: /* it lives, and does not come */
