@@ -58,6 +58,24 @@ static tt_status adopt(const tt_comm_group *g)
 	TT_FAIL((tt_status)w->end.code, "%s", w->end.text);
 }
 
+static void enter(tt_mpi_world *w)
+{
+	if (pthread_mutex_trylock(&w->lock) == 0)
+		return;
+	atomic_fetch_add(&w->wanting, 1);
+	pthread_mutex_lock(&w->lock);
+	atomic_fetch_sub(&w->wanting, 1);
+}
+
+/* Who looks again and again has the lock back before one that was woken for it runs: a large block would keep the small ones of other threads waiting. */
+static void leave_to_others(tt_mpi_world *w)
+{
+	enum { TURNS = 64 };
+	pthread_mutex_unlock(&w->lock);
+	for (int i = 0; i < TURNS && atomic_load_explicit(&w->wanting, memory_order_relaxed); i++)
+		sched_yield();
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------------------------------- */
 
 void tt_mpi_over(tt_mpi_world *w, tt_status code, int culprit, const char *text)
@@ -192,6 +210,7 @@ static void copy(uint8_t *to, int64_t to_plane, int64_t to_ld, const tt_block *f
 typedef struct patience {
 	double began, looked, nap, waited;
 	double here; /* since when all members have come, and blocks are on their way; 0: not yet */
+	double soon; /* how long from then on they are looked at all the time */
 	int looks;   /* since then */
 	bool grieved;
 } patience;
@@ -342,22 +361,22 @@ static tt_status patient(const tt_comm_group *g, bool leaving, const tt_exchange
 	if (atomic_load(&w->aborted))
 		return adopt(g);
 	if (!p->began)
-		*p = (patience){ .began = now, .looked = now, .nap = 20e-6, .here = p->here, .looks = p->looks };
+		*p = (patience){ .began = now, .looked = now, .nap = 20e-6, .here = p->here, .soon = p->soon, .looks = p->looks };
 	if (now - p->began < 1e-6 * g->comm->spin_us)
 		return TT_OK;
+	if (now - p->looked > 1e-3 * LOOK_MS) {
+		p->looked = now;
+		TT_TRY(look_around(g, leaving, x, p));
+	}
 	/* MPI moves large blocks in fragments, some at each look: who gave its core away after each would wait for it again as many times. */
-	if (p->here > 0 && now - p->here < 0.2) {
+	if (p->here > 0 && now - p->here < p->soon) {
 		if (++p->looks % LOOKS)
 			return TT_OK;
 		if (g->comm->spin_us)
 			sched_yield();
 		else
-			tt_mpi_sleep(5e-6);
+			tt_mpi_sleep(50e-6);
 		return TT_OK;
-	}
-	if (now - p->looked > 1e-3 * LOOK_MS) {
-		p->looked = now;
-		TT_TRY(look_around(g, leaving, x, p));
 	}
 	/* The first ranks are impatient first: the others then say the same. */
 	if (tt_group_timeout(g) > 0 && p->waited >= tt_group_timeout(g) + TT_MIN(0.02 * g->comm->rank, 0.5))
@@ -577,19 +596,29 @@ static bool all_here(const tt_comm_group *g)
 	return true;
 }
 
+/* That others give this rank, or it gives them. */
+static double bytes_of(const tt_comm_group *g, const tt_exchange *x, bool leaving)
+{
+	double sum = 0;
+	for (int i = 0; i < g->n * tt_exchange_parts(x); i++)
+		sum += i % g->n == g->index ? 0 : (double)tt_block_bytes(leaving ? &x->give[i] : &x->take[i]);
+	return sum;
+}
+
 static tt_status until_done(tt_comm_group *g, tt_exchange *x, bool leaving)
 {
+	enum { SLOW = 100000000 }; /* bytes a second of a network that still is one: who naps between fragments makes it slower */
 	tt_mpi_world *w = world_of(g);
 	patience p = { 0 };
 	for (;;) {
 		bool open = false, moved = false;
-		pthread_mutex_lock(&w->lock);
+		enter(w);
 		tt_status s = TT_OK;
 		if (!atomic_load(&w->aborted))
 			s = leaving ? let_go(g, x, &open, &moved) : take(g, x, &open, &moved);
 		if (open && !s)
 			tt_mpi_look(w);
-		pthread_mutex_unlock(&w->lock);
+		leave_to_others(w);
 		TT_TRY(s);
 		if (atomic_load(&w->aborted))
 			return adopt(g);
@@ -599,8 +628,10 @@ static tt_status until_done(tt_comm_group *g, tt_exchange *x, bool leaving)
 			return TT_OK;
 		if (moved)
 			p.began = 0; /* it goes on: nobody is late */
-		if (!p.here && (leaving || all_here(g)))
+		if (!p.here && (leaving || all_here(g))) {
 			p.here = tt_now();
+			p.soon = 0.2 + bytes_of(g, x, leaving) / SLOW;
+		}
 		if (moved)
 			continue;
 		TT_TRY(patient(g, leaving, x, &p));
@@ -637,10 +668,11 @@ static tt_status mpi_arrive(tt_comm_group *g, tt_exchange *x)
 	tt_mpi_fault_what f = w->fault ? tt_mpi_fault_at(w, x->kind, x->name) : TT_FAULT_NONE;
 	if (f == TT_FAULT_FAIL)
 		return ended(g, tt_error_set(TT_ERR_IO, __FILE__, __LINE__, "a fault of a test"));
-	pthread_mutex_lock(&w->lock);
-	tt_status s = send_all(g, x, f);
-	pthread_mutex_unlock(&w->lock);
-	return ended(g, s ? s : until_done(g, x, false));
+	enter(w);
+	bool over = atomic_load(&w->aborted); /* by another thread, since */
+	tt_status s = over ? TT_OK : send_all(g, x, f);
+	leave_to_others(w);
+	return over ? adopt(g) : ended(g, s ? s : until_done(g, x, false));
 }
 
 static tt_status mpi_leave(tt_comm_group *g, tt_exchange *x) { return ended(g, g->n == 1 ? TT_OK : until_done(g, x, true)); }

@@ -52,6 +52,7 @@ typedef struct tt_mpi_world {
 	double init_timeout_s, period;
 	/* MPI is called under it, by one thread at a time: a rank's threads, and the one that beats. */
 	pthread_mutex_t lock;
+	_Atomic int wanting;    /* threads that wait for it to make an exchange */
 	pthread_cond_t wake;
 	pthread_t beater;
 	bool beating, quit;     /* under `lock` */
