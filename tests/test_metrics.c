@@ -357,16 +357,6 @@ static void full_disk(tt_test *t)
 	TT_CHECK_STR(t, log.s, tt_arena_printf(t->arena, "warning: metrics: %s/metrics.jsonl: cannot write: No space left on device; the run goes on without this file\n", o.folder));
 	TT_CHECK_INT(t, count(decode(t, event_file(t, o.folder)), "validation_metrics/loss"), 3); /* the other file is whole */
 	tt_buf_fini(&log);
-	/* Nor is a FIFO that nobody reads waited for. */
-	tt_log_set_sink(collect, &log);
-	TT_CHECK(t, unlink(tt_test_path(t, "run/metrics.jsonl")) == 0 && mkfifo(tt_test_path(t, "run/metrics.jsonl"), 0600) == 0);
-	o.tensorboard = false;
-	m = tt_metrics_open(&o);
-	run_steps(m, 1, 3);
-	tt_metrics_close(m);
-	tt_log_set_sink(NULL, NULL);
-	TT_CHECK_STR(t, log.s, tt_arena_printf(t->arena, "warning: metrics: %s/metrics.jsonl: is a FIFO, a file is needed; the run goes on without this file\n", o.folder));
-	tt_buf_fini(&log);
 }
 
 /* A disk that fills in the middle of a line: the half line is taken back. The limit on a file's size is such a disk. */

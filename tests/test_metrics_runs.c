@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "metrics/metrics.h"
@@ -71,7 +72,21 @@ static void jsonl_runs(tt_test *t)
 	tt_buf_fini(&log);
 }
 
+/* Nobody reads from it, and nobody waits for that. */
+static void jsonl_fifo(tt_test *t)
+{
+	const char *path = tt_test_path(t, "run/metrics.jsonl");
+	tt_buf log = { 0 };
+	TT_CHECK(t, mkdir(tt_test_path(t, "run"), 0755) == 0 && mkfifo(path, 0600) == 0);
+	tt_log_set_sink(collect, &log);
+	start_of(t, "aa", 0, false);
+	tt_log_set_sink(NULL, NULL);
+	TT_CHECK_STR(t, log.s, tt_arena_printf(t->arena, "%d metrics: %s: is a FIFO, a file is needed; the run goes on without this file\n", TT_LOG_WARN, path));
+	tt_buf_fini(&log);
+}
+
 const tt_case tt_suite_metrics_runs[] = {
 	{ "jsonl", jsonl_runs, TT_TIER_QUICK },
+	{ "fifo", jsonl_fifo, TT_TIER_QUICK },
 	{ 0 },
 };
