@@ -333,7 +333,15 @@ static int64_t ready_with(const pass *p, int64_t i, int64_t *with)
 	return n;
 }
 
-/* Those that may start before anybody reads what i or one of them makes: they stand where the last of them does. */
+/* The node that only converts what exchange i makes, and nobody else reads that; -1: none. */
+static int64_t converter_of(const pass *p, int64_t i)
+{
+	tt_v v = p->g->nodes[i].out[0];
+	int64_t r = p->first[v];
+	return r >= 0 && p->uses[v] == 1 && p->g->nodes[r].op == &tt_op_round ? r : -1;
+}
+
+/* Those that may start before anybody reads what i or one of them makes, converted or not: they stand where the last of them does. */
 static int64_t waited_with(const pass *p, int64_t i, int64_t *with)
 {
 	const tt_graph *g = p->g;
@@ -345,7 +353,7 @@ static int64_t waited_with(const pass *p, int64_t i, int64_t *with)
 			bytes += bytes_of(p, k);
 			with[n++] = k;
 		}
-		int64_t reader = p->first[g->nodes[k].out[0]];
+		int64_t converts = converter_of(p, k), reader = p->first[g->nodes[converts < 0 ? k : converts].out[0]];
 		end = reader < 0 ? end : TT_MIN(end, reader);
 	}
 	return n;
@@ -363,6 +371,9 @@ static void join_others(pass *p, int64_t i)
 		p->kind[with[k]] = JOIN;
 		p->unit[with[k]] = i;
 		p->key[with[k]] = PLACE * place + ITSELF;
+		int64_t converts = converter_of(p, with[k]);
+		if (converts >= 0 && converts < place)
+			p->key[converts] = PLACE * place + BEHIND;
 	}
 }
 
