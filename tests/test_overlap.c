@@ -293,7 +293,7 @@ static void hideable(tt_test *t)
 		{ 0, TT_SEG_REDUCE, TT_EX_REDUCE, 1, 0 }, /* the norm, with the loss: the update needs it */
 		{ 4, TT_SEG_REDUCE, TT_EX_REDUCE, 6, 5 }, /* head and norm, layers, embedding: in the backward, or behind others' squares; not the norm's with the loss */
 		{ 5, TT_SEG_F, TT_EX_REDUCE, 7, 0 },  /* embedding, two a layer: each is needed at once */
-		{ 5, TT_SEG_B, TT_EX_REDUCE, 9, 0 },  /* two a layer; of both chunks of the loss the sums of exponentials with the logits of labels; the head's input */
+		{ 5, TT_SEG_B, TT_EX_REDUCE, 9, 6 },  /* two a layer, before gradients of weights; of both chunks of the loss the sums of exponentials with the labels' logits; the head's input */
 	};
 	tt_run_options o = options(t, TT_BF16);
 	o.overlap = (tt_overlap){ 1, 25 << 20, false };

@@ -11,7 +11,7 @@
  *
  * Gathers of parameters, what becomes of gradients, and the rest each have a lane (comm/comm.h): who is early does not stand before who is wanted.
  *
- * Computation keeps its order, but for what only waits for an exchange.
+ * Computation keeps its order, but for what only waits for an exchange, and gradients of weights, which go behind exchanges that are wanted (defer.c).
  *
  * A unit is a layer, by the names of values ("model.layers.3"), or what lies between layers. Exchanges of a unit over the same ranks become a bucket.
  *
@@ -479,7 +479,7 @@ static int by_key(const void *x, const void *y)
 	return (a->node > b->node) - (a->node < b->node);
 }
 
-tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, tt_graph **out)
+static pass look_at(const tt_graph *g, const tt_overlap *o, tt_arena *a)
 {
 	int64_t n = g->nnodes;
 	pass p = { .g = g, .o = o, .a = a, .uses = tt_count_uses(g, a), .reader = TT_NEWN(a, int64_t, g->nvalues), .kind = TT_NEWN(a, move, n), .unit = TT_NEWN(a, int64_t, n),
@@ -498,6 +498,20 @@ tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, t
 		p.unit[i] = p.head[i] = p.next[i] = -1;
 		p.seg[i] = g->nodes[i].seg;
 	}
+	return p;
+}
+
+tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, tt_graph **out)
+{
+	pass p = look_at(g, o, a);
+	int64_t n = g->nnodes;
+	bool *wanted = TT_NEWN(a, bool, n);
+	for (int64_t i = 0; i < n; i++)
+		wanted[i] = p.kind[i] == STAYS && talks(&g->nodes[i]) && g->nodes[i].seg == TT_SEG_B && !g->nodes[i].group;
+	tt_graph *deferred;
+	TT_TRY(tt_overlap_defer(g, wanted, p.first, a, &deferred));
+	g = deferred;
+	p = look_at(g, o, a);
 	advance_head(&p);
 	for (tt_segment seg = 0; seg < TT_NSEGS; seg++) {
 		find_units(&p, seg, GATHER);
