@@ -2,7 +2,8 @@
  * gradients of weights need not be made before it, nor does anybody in the backward need them. Those made since the layer's last such exchange go behind the
  * start of the next one. Where two follow one another with nothing between them that takes long (a reduce-scatter, the norm's backward, a gather) each gets half.
  *
- * What they read lives a little longer: not past the norm where a block of a layer begins, unless the exchange that they are for stands behind that.
+ * What they read lives a little longer: not past the norm where a block of a layer begins, unless the exchange that they are for stands behind that; and not
+ * at all where the block exchanges nothing.
  *
  * Each gradient stays one chain, and what is added to a state stays in its order: no bit changes. Nothing here looks at a dim: ranks come to one order.
  */
@@ -103,14 +104,26 @@ static void behind(pass *p, int64_t i)
 	p->held = next >= 0; /* those that start together are to be one: behind the last of them */
 }
 
+/* Nodes of B behind which a wanted exchange stands before the next norm. */
+static bool *find_served(const tt_graph *g, const bool *wanted, tt_arena *a)
+{
+	bool *served = TT_NEWN(a, bool, g->nnodes), serves = false;
+	for (int64_t i = g->nnodes - 1; i >= 0; i--) {
+		served[i] = serves;
+		serves = wanted[i] || (serves && g->nodes[i].seg == TT_SEG_B && !is_norm(&g->nodes[i]));
+	}
+	return served;
+}
+
 tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t *first, tt_arena *a, tt_graph **out)
 {
 	pass p = { .g = g, .wanted = wanted, .first = first, .late = TT_NEWN(a, bool, g->nvalues), .waiting = TT_NEWN(a, int64_t, g->nnodes), .c = tt_copy_begin(g, a) };
+	const bool *served = find_served(g, wanted, a);
 	for (int64_t i = 0; i < g->nnodes; i++) {
 		const tt_node *n = &g->nodes[i];
 		if (n->seg != TT_SEG_B || (is_norm(n) && !p.held))
 			release(&p, p.weights);
-		if (is_weight_gradient(n) || reads_late(&p, n)) {
+		if ((is_weight_gradient(n) && served[i]) || reads_late(&p, n)) {
 			put_off(&p, i);
 			continue;
 		}
