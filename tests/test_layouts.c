@@ -329,6 +329,10 @@ static void case_degrees(tt_test *t)
 	for (int i = 0; i < 2; i++)
 		if (TT_CHECK_OK(t, options(t, idle[i].text, 0, NULL, &cfg, &o)))
 			TT_CHECK_MSG(t, o.warnings.n == 1 && strstr(o.warnings.items[0], idle[i].warning), "%d warnings: %s", o.warnings.n, o.warnings.n ? o.warnings.items[0] : "");
+	/* A row of one token is whole: only context parallel cuts it. */
+	const char *one[] = { "--training.context_length=1", "--parallelism.context_parallel_degree=2" };
+	TT_CHECK_OK(t, options(t, idle[2].text, 1, one, &cfg, &o));
+	TT_CHECK_FAILS(t, options(t, idle[2].text, 2, one, &cfg, &o), TT_ERR_USAGE, "into less than two pieces a rank: at most 1, or rows of 4 tokens");
 	const char *flag = "--training.tokens_per_microbatch=256";
 	if (TT_CHECK_OK(t, options(t, idle[2].text, 1, &flag, &cfg, &o)))
 		TT_CHECK(t, o.warnings.n == 1 && strstr(o.warnings.items[0], "training.tokens_per_microbatch = 256 plans memory for more than the 128 tokens that a data rank has of a step"));

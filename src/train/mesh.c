@@ -56,7 +56,7 @@ const char *tt_mesh_illegal(tt_arena *a, const tt_llama_config *m, int64_t conte
 	const char *tp = size[TT_TP] > 1 ? illegal_tp(a, m, size[TT_TP]) : NULL;
 	if (tp)
 		return tp;
-	if (context < 2 * (int64_t)size[TT_CP]) /* a rank has one piece from the head of a row and one from its tail */
+	if (size[TT_CP] > 1 && context < 2 * (int64_t)size[TT_CP]) /* a rank has one piece from the head of a row and one from its tail */
 		return tt_arena_printf(a, "parallelism.context_parallel_degree = %d cuts rows of training.context_length = %lld tokens into less than two pieces a rank: at most %lld, or rows of "
 				       "%d tokens", size[TT_CP], (long long)context, (long long)TT_MAX(context / 2, (int64_t)1), 2 * size[TT_CP]);
 	return NULL;
