@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -19,6 +20,7 @@ typedef struct job {
 	int how;
 	_Atomic int wrong, named;
 	const char *part; /* that every rank's error must contain */
+	char text[8][512]; /* of each, where a case asks for it */
 } job;
 
 static tt_status world_group(tt_comm *c, tt_comm_group **g) { return tt_comm_group_all(c, "world", g); }
@@ -208,6 +210,8 @@ static tt_status trouble_rank(tt_comm *c, void *ctx)
 {
 	job *j = ctx;
 	tt_status s = trouble_steps(c, j);
+	if (s)
+		snprintf(j->text[tt_comm_rank(c)], sizeof j->text[0], "%s", tt_error_text());
 	if (s && strstr(tt_error_text(), j->part))
 		j->named++;
 	return s;
@@ -229,6 +233,8 @@ static void trouble(tt_test *t)
 			job j = { .t = t, .n = n, .bad = 2, .how = cases[i].how, .part = cases[i].part };
 			tt_comm_options o = { .init_timeout_s = 30 };
 			TT_CHECK_FAILS(t, tt_comm_threads(n, &o, trouble_rank, &j), cases[i].code, cases[i].part);
+			for (int r = 1; r < n; r++) /* one text for all */
+				TT_CHECK_MSG(t, !strcmp(j.text[r], j.text[0]) || (r == j.bad && cases[i].fewer), "trouble %d with %d ranks: rank 0 says \"%s\", rank %d \"%s\"", i, n, j.text[0], r, j.text[r]);
 			TT_CHECK_MSG(t, j.named == n - cases[i].fewer, "trouble %d with %d ranks: %d of them know: %s", i, n, (int)j.named, tt_error_text());
 		}
 }

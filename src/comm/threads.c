@@ -192,6 +192,15 @@ static void wait_for_readers(meet *m)
 		(void)sched_yield();
 }
 
+/* Of several whose waits are over at once one was the first: its text is everybody's. The others may see that it has ended, and take that for the cause. */
+static tt_status ended(tt_comm_group *g, tt_status s)
+{
+	const world *w = g->comm->world;
+	threads_abort(g->comm, s, tt_error_text());
+	wait_for_readers(g->own);
+	return w->culprit == g->comm->rank ? s : adopt(w);
+}
+
 static bool same_shape(const tt_block *a, const tt_block *b)
 {
 	if (!tt_block_bytes(a) || !tt_block_bytes(b))
@@ -246,11 +255,7 @@ static tt_status threads_arrive(tt_comm_group *g, tt_exchange *x)
 		if (s)
 			atomic_fetch_sub(&m->reading, 1);
 	}
-	if (s) {
-		threads_abort(g->comm, s, tt_error_text());
-		wait_for_readers(m);
-	}
-	return s;
+	return s ? ended(g, s) : TT_OK;
 }
 
 static tt_status threads_leave(tt_comm_group *g, tt_exchange *x)
@@ -260,11 +265,7 @@ static tt_status threads_leave(tt_comm_group *g, tt_exchange *x)
 	atomic_fetch_sub(&m->reading, 1);
 	atomic_store(&m->slots[g->index].left, seq);
 	tt_status s = step(g, &m->left, &m->closed, seq, true, x);
-	if (s) {
-		threads_abort(g->comm, s, tt_error_text());
-		wait_for_readers(m);
-	}
-	return s;
+	return s ? ended(g, s) : TT_OK;
 }
 
 static void threads_record(const tt_comm *c, tt_buf *b)
