@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 static void ignore(void *ctx, tt_log_level level, const char *line) { (void)ctx, (void)level, (void)line; }
 
@@ -306,23 +308,43 @@ static void pruning(tt_test *t)
 
 /* ---- while training goes on ---------------------------------------------------------------------------------------------------- */
 
-/* A disk on which writing a block takes a while. */
+/* A disk on which writing a block takes a while; where `holds`, none is written until the update has begun to copy blocks aside, however late that comes. */
+typedef struct slow_fs {
+	tt_fs fs;
+	fake *f;
+	pthread_t updates;
+	_Atomic bool holds;
+} slow_fs;
+
 static ssize_t slow_pwrite(const tt_fs *fs, int fd, const void *p, size_t n, int64_t at)
 {
-	(void)fs;
-	usleep(8000);
+	const slow_fs *slow = (const void *)fs;
+	do
+		usleep(8000);
+	while (atomic_load(&slow->holds));
 	return tt_fs_posix.pwrite(&tt_fs_posix, fd, p, n, at);
+}
+
+static tt_status slow_read(void *ctx, int64_t i, int64_t at, int64_t n, void *dst)
+{
+	slow_fs *slow = ctx;
+	if (pthread_equal(pthread_self(), slow->updates))
+		atomic_store(&slow->holds, false);
+	return fake_read(slow->f, i, at, n, dst);
 }
 
 static void asynchronous(tt_test *t)
 {
 	fake *f = fake_new(t, 50000); /* 12.8 MB a tensor: 8 blocks in two files */
-	tt_fs slow = tt_fs_posix;
-	slow.pwrite = slow_pwrite;
+	slow_fs slow = { .fs = tt_fs_posix, .f = f, .updates = pthread_self() };
+	slow.fs.pwrite = slow_pwrite;
+	slow.fs.fsync = no_sync;
 	static const int64_t staging[] = { 1, TT_CKPT_BLOCK, 3 * TT_CKPT_BLOCK, TT_CKPT_STAGING };
 	for (int i = 0; i < TT_COUNT(staging); i++) {
-		tt_ckpt_options o = fake_options(f, tt_test_path(t, "run"), &slow);
+		tt_ckpt_options o = fake_options(f, tt_test_path(t, "run"), &slow.fs);
 		o.async = true;
+		o.read = slow_read;
+		o.ctx = &slow;
 		o.staging = staging[i];
 		tt_ckpt_writer *w;
 		if (!TT_CHECK_OK(t, tt_ckpt_writer_create(&o, &w)))
@@ -344,15 +366,17 @@ static void asynchronous(tt_test *t)
 				TT_CHECK_MSG(t, i == 0 ? r.staged == 0 : r.staged > 0 && r.staged <= staging[i], "%lld bytes staged", (long long)r.staged);
 			}
 			tt_ckpt_state s = fake_state(10 * i + step);
-			if (done || step == 0)
+			if (done || step == 0) {
+				atomic_store(&slow.holds, i > 0);
 				TT_CHECK_OK(t, tt_ckpt_save_begin(w, &s, TT_CKPT_FULL, TT_ST_F32));
+			}
 			usleep(3000);
 			tt_ckpt_before_update(w);
 		}
 		tt_ckpt_writer_destroy(w);
 	}
 	/* In one go: begin, and begin again, and destroy without asking. */
-	tt_ckpt_options o = fake_options(f, tt_test_path(t, "run2"), &slow);
+	tt_ckpt_options o = fake_options(f, tt_test_path(t, "run2"), &slow.fs);
 	o.async = true;
 	tt_ckpt_writer *w;
 	if (!TT_CHECK_OK(t, tt_ckpt_writer_create(&o, &w)))

@@ -204,12 +204,6 @@ static ssize_t slow_pwrite(const tt_fs *fs, int fd, const void *p, size_t n, int
 	return tt_fs_posix.pwrite(&tt_fs_posix, fd, p, n, at);
 }
 
-static int no_sync(const tt_fs *fs, int fd) /* a test kills processes, not machines */
-{
-	(void)fs, (void)fd;
-	return 0;
-}
-
 /* Files whole and in shards, masters and rounded, with room to copy all aside, some, and nothing. */
 static void bytes(tt_test *t)
 {
