@@ -318,9 +318,11 @@ void tt_mpi_unlisten(tt_mpi_world *w)
 
 bool tt_mpi_others_speak(const tt_mpi_world *w)
 {
-	for (int i = 0; i < w->comm.size; i++)
-		if (i != w->comm.rank && w->peers[i].hello.pid && tt_mpi_life_of(w, i) == TT_MPI_LIVES && tt_mpi_who_listens(i) == w->peers[i].hello.pid)
+	for (int i = 0; i < w->comm.size; i++) {
+		int64_t pid = i == w->comm.rank ? 0 : tt_mpi_who_listens(i), known = w->peers[i].hello.pid;
+		if (pid && (pid == known || !known) && tt_mpi_life_of(w, i) == TT_MPI_LIVES) /* also one that has not greeted */
 			return true;
+	}
 	return false;
 }
 
