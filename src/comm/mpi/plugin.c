@@ -1,5 +1,6 @@
 /* plugin.c: one MPI behind comm/mpi_abi.h. MPI-3 calls only. Compiled once per MPI, with TT_MPI_NAME, into a shared object of its own. */
 #include <mpi.h>
+#include <stdlib.h>
 
 #include "comm/mpi_abi.h"
 
@@ -16,6 +17,10 @@ static const char *version(void)
 
 static int init(int *rank, int *size, int *tag_most)
 {
+#ifdef OPEN_MPI
+	/* With more ranks than cores it gives the core away at each look that finds nothing, to whatever else runs: ranks wait here asleep, so that a look costs nobody. */
+	setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+#endif
 	int given, r = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
 	if (r)
 		return r;
