@@ -347,6 +347,20 @@ static void stopped(tt_test *t, int m, const char *number, int rank)
 	TT_CHECK_MSG(t, rank < 1 || strstr(said, tt_arena_printf(t->arena, "rank %d was asked to end by signal", rank)), "%s", said);
 }
 
+/* A rank is asked before its MPI_Init has returned, in which MPIs set handlers of their own: the run hears of it once it runs. */
+static void stopped_early(tt_test *t)
+{
+	for (int m = 0; m < TT_COUNT(mpis); m++) {
+		NEEDS(t, m);
+		for (int rank = 0; rank < 2; rank++) {
+			char *said;
+			int status = launch(t, m, 2, tt_arena_printf(t->arena, "TITAN_FAULT='ask:%d:init:1'", rank), tt_arena_printf(t->arena, "%s %s --training.steps=1000 "
+				"--validation.enable=false --job.dump_folder=%s", beside(t, "titan"), RUN, tt_test_path(t, tt_arena_printf(t->arena, "early-%d-%d", m, rank))), &said);
+			TT_CHECK_MSG(t, WIFEXITED(status) && WEXITSTATUS(status) == 3 && strstr(said, "stopped by signal 1 "), "%s, rank %d: status %x\n%s", mpis[m].exec, rank, (unsigned)status, said);
+		}
+	}
+}
+
 static void stopped_quick(tt_test *t) { stopped(t, 0, "USR1", -1); }
 
 static void stopped_all(tt_test *t)
@@ -635,7 +649,9 @@ static void differ(tt_test *t)
 		}
 		other_build(t, m);
 		char *said;
-		int status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s --ranks=3", beside(t, "titan"), RUN), &said);
+		int status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s : -n 1 %s train nosuch.toml", beside(t, "titan"), RUN, beside(t, "titan")), &said); /* which ends before its MPI_Init */
+		TT_CHECK_MSG(t, WIFEXITED(status) && WEXITSTATUS(status) == 2 && strstr(said, "nosuch.toml"), "%s: status %x\n%s", mpis[m].exec, (unsigned)status, said);
+		status = launch(t, m, 2, "", tt_arena_printf(t->arena, "%s %s --ranks=3", beside(t, "titan"), RUN), &said);
 		TT_CHECK_MSG(t, status != 0 && strstr(said, "hardware.ranks is 3, and mpiexec of ") && strstr(said, "started 2 processes"), "%s", said);
 	}
 }
@@ -702,6 +718,7 @@ const tt_case tt_suite_mpi[] = {
 	{ "train_mpich", train_mpich, TT_TIER_CI },
 	{ "stopped", stopped_quick, TT_TIER_QUICK },
 	{ "stopped_all", stopped_all, TT_TIER_CI },
+	{ "stopped_early", stopped_early, TT_TIER_CI },
 	{ "saves_openmpi", saves_openmpi, TT_TIER_QUICK },
 	{ "saves_mpich", saves_mpich, TT_TIER_CI },
 	{ "moves", moves, TT_TIER_CI },

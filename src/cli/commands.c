@@ -98,8 +98,10 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 	tt_comm_options o = { .init_timeout_s = (double)cfg->comm.init_timeout_seconds, .asked = tt_cli_stop(), .hear = tt_cli_stop_asked, .delay_us = cfg->comm.delay_us,
 			      .spin_us = l.size > 1 || cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
 	x.launched_by = l.size > 1 ? l.by : NULL;
-	if (l.size > 1)
+	if (l.size > 1) {
+		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds */
 		return tt_comm_mpi(&o, rank, &x);
+	}
 	if (cfg->hardware.ranks > 256)
 		TT_FAIL(TT_ERR_USAGE, "hardware.ranks = %lld: at most 256 ranks run as threads of one process (titan plan takes any number)", (long long)cfg->hardware.ranks);
 	/* What is wrong with the config is said once, and not by whichever rank comes first. */

@@ -376,6 +376,8 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	tt_cli_temp saves;
 	work k = { a, &w, &o, &v, all, &saves };
 	TT_TRY(tt_cli_temp_open(a, "titan-verify", &saves));
+	if (l.size > 1)
+		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds */
 	tt_status s = l.size == 1 ? prove(NULL, &k) : tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .asked = tt_cli_stop(), .spin_us = 20 }, prove, &k);
 	tt_cli_temp_close(&saves);
 	return s;

@@ -1,5 +1,6 @@
 /* job.c: a process of an MPI job from its launch to its end: MPI_Init, who is who, the rank's work, and how all come to end when one has an error. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -10,6 +11,7 @@
 
 /* MPI can be opened once in a process: third-party state. NULL: it is not. */
 static tt_mpi_world *opened;
+static bool was_open; /* now or before */
 /* SIGTERM of a launcher that ends the job because a rank has died, before a command's own handler stands. */
 static volatile sig_atomic_t terminated;
 
@@ -59,20 +61,6 @@ static tt_status listen_to_all(tt_mpi_world *w)
 	return r ? tt_mpi_error(w, r, "listening to all ranks") : TT_OK;
 }
 
-/* MPICH's launcher sends SIGUSR1 when a rank has died. It is no reason to die, too; and the handler that MPICH sets has each rank ask the launcher for the
- * dead, one of whom it tries to answer, at which it breaks down (hydra 4.0) and takes what ranks have yet to say with it. */
-static int init_deaf(tt_mpi_world *w, int *rank, int *size)
-{
-	struct sigaction was, deaf = { .sa_handler = SIG_IGN };
-	bool ours = sigaction(SIGUSR1, NULL, &was) == 0 && was.sa_handler == SIG_DFL;
-	if (ours)
-		sigaction(SIGUSR1, &deaf, NULL);
-	int r = w->api->init(rank, size, &w->tag_most);
-	if (ours)
-		sigaction(SIGUSR1, &deaf, NULL);
-	return r;
-}
-
 static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 {
 	int rank, size;
@@ -80,16 +68,41 @@ static tt_status start(tt_mpi_world *w, const tt_comm_launch *l)
 	TT_TRY(tt_mpi_beater_start(w));
 	tt_mpi_fault_read(w);
 	(void)!tt_mpi_fault_at(w, "init", "");
-	int r = init_deaf(w, &rank, &size);
+	int r = w->api->init(&rank, &size, &w->tag_most);
 	if (r)
 		TT_FAIL(TT_ERR_COMM, "MPI_Init of %s failed (%d)", w->api->name, r);
 	opened = w;
+	was_open = true;
 	if (rank != l->rank || size != l->size)
 		TT_FAIL(TT_ERR_USAGE, "%s started rank %d of %d, its MPI, %s, says rank %d of %d: they are not of one MPI (TITAN_MPI=openmpi or mpich says which plug-in to take)",
 			l->by, l->rank, l->size, w->api->version(), rank, size);
 	TT_TRY(listen_to_all(w));
 	atomic_store(&w->up, true);
 	return TT_OK;
+}
+
+/* MPIs set handlers of their own, as they are opened and in MPI_Init: MPICH one of SIGUSR1, its transport (UCX) one of SIGHUP, that makes it say more. Neither is
+ * wanted, so what stood before stands again, and what came meanwhile comes then, whichever thread would have had it. MPICH's launcher sends SIGUSR1 when a
+ * rank has died: that is no reason to die, too; and MPICH's handler has each rank ask the launcher for the dead, one of whom it tries to answer, at which it
+ * breaks down (hydra 4.0) and takes what ranks have yet to say with it. */
+static tt_status start_with_our_signals(tt_mpi_world *w, const tt_comm_launch *l)
+{
+	static const int taken[] = { SIGUSR1, SIGHUP };
+	struct sigaction ours[TT_COUNT(taken)];
+	sigset_t held, before;
+	sigemptyset(&held);
+	for (int i = 0; i < TT_COUNT(taken); i++) {
+		sigaddset(&held, taken[i]);
+		sigaction(taken[i], NULL, &ours[i]);
+	}
+	if (ours[0].sa_handler == SIG_DFL)
+		ours[0] = (struct sigaction){ .sa_handler = SIG_IGN };
+	pthread_sigmask(SIG_BLOCK, &held, &before);
+	tt_status s = start(w, l);
+	for (int i = 0; i < TT_COUNT(taken); i++)
+		sigaction(taken[i], &ours[i], NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return s;
 }
 
 /* *stopped: a rank's `fn` was asked to end, TT_ERR_STOP, and all have come to their end. */
@@ -134,7 +147,7 @@ tt_status tt_comm_mpi(const tt_comm_options *o, tt_rank_fn *fn, void *ctx)
 	struct sigaction was, term = { .sa_handler = on_term, .sa_flags = SA_RESTART };
 	if (sigaction(SIGTERM, NULL, &was) == 0 && was.sa_handler == SIG_DFL)
 		sigaction(SIGTERM, &term, NULL);
-	tt_status s = start(w, &l);
+	tt_status s = start_with_our_signals(w, &l);
 	if (s) { /* each rank finds out alone */
 		atomic_store(&w->adopted, true);
 		tt_mpi_over(w, s, l.rank, tt_error_text());
@@ -172,8 +185,11 @@ bool tt_comm_given_up(const tt_comm *c)
 
 void tt_comm_leave(int code)
 {
-	if (!opened)
+	if (!opened) {
+		if (code && !was_open) /* others may wait for this rank in MPI_Init */
+			tt_mpi_end_job(code);
 		return;
+	}
 	/* Once one has gone the launcher ends the others, at once, and they want to say their text, too. */
 	enum { PATIENCE = 3 };
 	double until = tt_now() + PATIENCE;

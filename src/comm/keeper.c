@@ -3,13 +3,17 @@
  * and where that was killed says so and gives the others time to say their text. Launchers that leave ranks that time have no keeper.
  *
  * Once hydra before 4.1 has passed a signal on, it takes a rank's code for 0 if it reaps it after all ranks' stdout and stderr are closed (pmip.c,
- * forced_cleanup): a run that ended in order would look whole at times. A last process holds these until the keeper, whose code counts, can be reaped. */
+ * forced_cleanup): a run that ended in order would look whole at times. A last process holds these until the keeper, whose code counts, can be reaped.
+ *
+ * A process that ends before its MPI_Init, with a code and not by a signal, hydra thinks no harm of, and the others wait for it in theirs as long as
+ * comm.init_timeout_seconds: so it is asked to end the job, as MPI_Abort would ask. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +23,17 @@
 static pid_t launcher; /* of the keeper; 0: there is none */
 
 int tt_mpi_launcher(void) { return launcher ? launcher : getppid(); }
+
+void tt_mpi_end_job(int code)
+{
+	const char *fd = getenv("PMI_FD"); /* hydra's end of it reads PMI-1 */
+	char text[48];
+	int n = snprintf(text, sizeof text, "cmd=abort exitcode=%d\n", code);
+	if (!launcher || !fd)
+		return;
+	tt_mpi_sleep(0.5); /* what was written is still on its way through the launcher; and others may be about to say why they end, too */
+	(void)!send(atoi(fd), text, (size_t)n, MSG_NOSIGNAL);
+}
 
 /* Ends with `code`, and lets the launcher see it: its look for codes comes with an event of an open pipe, so one is closed after this process is gone and
  * the other a while later. */
@@ -46,6 +61,7 @@ static _Noreturn void end_as(int rank, pid_t child, int status, bool signalled)
 	int n = snprintf(text, sizeof text, "rank %d: process %d was ended by signal %d (%s)\n", rank, (int)child, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	(void)!write(STDERR_FILENO, text, (size_t)TT_MIN(n, (int)sizeof text - 1));
 	tt_mpi_sleep(PATIENCE);
+	tt_mpi_end_job(128 + WTERMSIG(status)); /* who has not said anything by now waits in MPI_Init */
 	end_with(128 + WTERMSIG(status), signalled);
 }
 

@@ -45,7 +45,7 @@ tt_status tt_comm_launched(tt_comm_launch *out)
 
 void tt_mpi_fault_read(tt_mpi_world *w)
 {
-	static const char *const names[] = { "", "stop", "kill", "hang", "fail", "name", "shape", "slow" };
+	static const char *const names[] = { "", "stop", "kill", "hang", "fail", "name", "shape", "slow", "ask" };
 	char what[16] = "";
 	int rank = -1;
 	long long count = 1;
@@ -84,6 +84,9 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 	case TT_FAULT_SLOW: /* so that others, and its own other threads, come far ahead of it; a test may wait for the moment */
 		tt_log(TT_LOG_ERROR, "a fault of a test: rank %d is slow at %s", w->comm.rank, name);
 		tt_mpi_sleep(1);
+		return TT_FAULT_NONE;
+	case TT_FAULT_ASK:
+		kill(getpid(), SIGHUP); /* not raise(): a thread that has it blocked would keep it */
 		return TT_FAULT_NONE;
 	case TT_FAULT_NONE:
 	case TT_FAULT_FAIL:

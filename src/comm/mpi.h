@@ -73,7 +73,7 @@ typedef struct tt_mpi_world {
 
 /* For tests, TITAN_FAULT=ACTION:RANK:PATTERN:COUNT: what this rank does when it comes to the COUNTth exchange whose kind or name matches, or, where the
  * pattern is "init", before MPI_Init. */
-typedef enum tt_mpi_fault_what { TT_FAULT_NONE, TT_FAULT_STOP, TT_FAULT_KILL, TT_FAULT_HANG, TT_FAULT_FAIL, TT_FAULT_NAME, TT_FAULT_SHAPE, TT_FAULT_SLOW } tt_mpi_fault_what;
+typedef enum tt_mpi_fault_what { TT_FAULT_NONE, TT_FAULT_STOP, TT_FAULT_KILL, TT_FAULT_HANG, TT_FAULT_FAIL, TT_FAULT_NAME, TT_FAULT_SHAPE, TT_FAULT_SLOW, TT_FAULT_ASK } tt_mpi_fault_what;
 typedef struct tt_mpi_fault { tt_mpi_fault_what what; int64_t left; char pattern[64]; } tt_mpi_fault;
 void tt_mpi_fault_read(tt_mpi_world *w);
 /* Stops, kills, lets hang or delays this process if it is time, or says what else is to be done. */
@@ -81,6 +81,7 @@ tt_mpi_fault_what tt_mpi_fault_at(tt_mpi_world *w, const char *kind, const char 
 
 tt_status tt_mpi_open(const tt_comm_launch *l, const tt_mpi_api **out) TT_CHECKED;
 int tt_mpi_launcher(void); /* the process whose children this machine's ranks, or their keepers, are */
+void tt_mpi_end_job(int code); /* asks MPICH's launcher to end all ranks; of other launchers nothing */
 
 extern const tt_comm_backend tt_mpi_backend;
 void tt_mpi_group_close(tt_comm_group *g);

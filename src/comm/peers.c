@@ -236,16 +236,26 @@ static void hear_of_others(tt_mpi_world *w, double now)
 	}
 }
 
+/* Before MPI_Init has returned: this process is to end. By INT or TERM, that is: of USR1 and HUP the run hears once it has come to its first step. */
+static bool told_to_end(const tt_mpi_world *w)
+{
+	int number = w->asked ? (int)*w->asked : 0;
+	return *w->terminated || number == SIGTERM || number == SIGINT;
+}
+
 static void *beater_main(void *arg)
 {
 	tt_mpi_world *w = arg;
 	tt_thread_set(w->comm.rank, "signs of life");
-	double began = tt_now(), last = began;
+	enum { ALL_COME_MS = 400 }; /* after such a signal MPI_Init may yet return, and the run ends in order; Open MPI's launcher kills 1 s after its TERM */
+	double began = tt_now(), last = began, ends = 0;
 	bool told = false;
 	pthread_mutex_lock(&w->lock);
 	while (!w->quit) {
 		double now = tt_now(), pause = atomic_load(&w->up) ? w->period : 0.05;
-		if (!atomic_load(&w->up) && (*w->terminated || (w->init_timeout_s > 0 && now - began > w->init_timeout_s))) {
+		if (!ends && told_to_end(w))
+			ends = now;
+		if (!atomic_load(&w->up) && ((ends > 0 && now - ends > ALL_COME_MS / 1e3) || (w->init_timeout_s > 0 && now - began > w->init_timeout_s))) {
 			not_up(w, now - began);
 			tt_mpi_sleep(0.5); /* the others say it, too, before the launcher ends them */
 			kill_stopped(w);
