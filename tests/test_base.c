@@ -412,6 +412,8 @@ static void file_mkdirs(tt_test *t)
 	TT_CHECK_OK(t, tt_mkdirs(deep));
 	TT_CHECK_OK(t, tt_file_write(tt_test_path(t, "a/f"), "", 0));
 	TT_CHECK_FAILS(t, tt_mkdirs(tt_test_path(t, "a/f/g")), TT_ERR_IO, "a/f is a file");
+	TT_CHECK(t, symlink("nowhere", tt_test_path(t, "a/l")) == 0);
+	TT_CHECK_FAILS(t, tt_mkdirs(tt_test_path(t, "a/l/g")), TT_ERR_IO, "a/l is a link to what is not there");
 	TT_CHECK_FAILS(t, tt_mkdirs("/proc/no/such"), TT_ERR_IO, "/proc/no/such: cannot create folder /proc/no: ");
 	TT_CHECK_FAILS(t, tt_mkdirs(""), TT_ERR_IO, "its name is empty");
 	char *big = tt_arena_alloc(t->arena, 9001);

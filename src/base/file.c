@@ -144,6 +144,8 @@ tt_status tt_mkdirs(const char *path)
 			bool there = stat(part, &st) == 0;
 			if (there && !S_ISDIR(st.st_mode))
 				TT_FAIL(TT_ERR_IO, "%s: cannot create folder: %s is a file", path, part);
+			if (!there && lstat(part, &st) == 0 && S_ISLNK(st.st_mode))
+				TT_FAIL(TT_ERR_IO, "%s: cannot create folder: %s is a link to what is not there (make that, or remove the link)", path, part);
 			errno = cause;
 			if (!there)
 				TT_FAIL(TT_ERR_IO, "%s: cannot create folder %s: %m", path, part);
