@@ -42,6 +42,7 @@ src/cli/signals.o stop_signal    the one flag a signal handler may write
 src/cli/signals.o again          with it: was that INT or TERM?
 src/cli/signals.o ends           with it: what is said then
 src/comm/job.o opened         MPI, which a process has once
+src/comm/job.o was_open       that it has been opened
 src/comm/job.o terminated     what a signal handler writes before the command's own stands
 src/comm/keeper.o launcher     what started the process that keeps this one
 "
