@@ -32,7 +32,7 @@ void tt_mpi_end_job(int code)
 	if (!launcher || !fd)
 		return;
 	tt_mpi_sleep(0.5); /* what was written is still on its way through the launcher; and others may be about to say why they end, too */
-	(void)!send(atoi(fd), text, (size_t)n, MSG_NOSIGNAL);
+	(void)!send((int)strtol(fd, NULL, 10), text, (size_t)n, MSG_NOSIGNAL);
 }
 
 /* Ends with `code`, and lets the launcher see it: its look for codes comes with an event of an open pipe, so one is closed after this process is gone and
