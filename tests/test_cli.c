@@ -80,6 +80,7 @@ static void flags(tt_test *t)
 	check_run(t, "build/titan plan configs/debug.toml --memory 3", 2, "write --memory=3");
 	check_run(t, "build/titan plan configs/debug.toml --timeline=", 2, "--timeline=: the name of an SVG file");
 	check_run(t, "build/titan plan configs/debug.toml --jason", 2, "did you mean --json?");
+	check_run(t, "build/titan plan configs/debug.toml --layouts --json", 2, "--layouts prints the table alone: leave out --json");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h10", 2, "h100");
 	check_run(t, "build/titan plan configs/debug.toml --ranks=3 --parallelism.tensor_parallel_degree=2", 2, "--ranks=2");
 	check_run(t, "build/titan plan configs/debug.toml --hardware.table=h100 --memory=0.001", 1, "the plan needs ");

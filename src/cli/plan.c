@@ -42,6 +42,8 @@ static tt_status parse(command *c, int argc, const char *const *argv)
 			c->name = strncmp(argv[i], "--", 2) ? argv[i] : c->name;
 		}
 	}
+	if (c->layouts && (c->json || c->timeline || c->memory > 0))
+		TT_FAIL(TT_ERR_USAGE, "--layouts prints the table alone: leave out %s, or --layouts", c->json ? "--json" : c->timeline ? "--timeline" : "--memory");
 	tt_config *cfg;
 	TT_TRY(tt_cli_config(c->a, n, rest, NULL, &cfg));
 	const char *note;
