@@ -99,7 +99,7 @@ static inline int launch(tt_test *t, int m, int n, const char *env, const char *
 }
 
 /* The case SUITE.NAME of this program. */
-static inline const char *self(tt_test *t, const char *name) { return tt_arena_printf(t->arena, "%s --no-fork --tier=ci %s", beside(t, "titan-test"), name); }
+static inline const char *self(tt_test *t, const char *name) { return tt_arena_printf(t->arena, "%s --no-fork --tier=proof %s", beside(t, "titan-test"), name); }
 
 /* Is this process a rank of a job? Then it runs `fn` as one. */
 static inline bool as_rank(tt_test *t, tt_rank_fn *fn, void *ctx, int64_t message_bytes)
