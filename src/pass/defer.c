@@ -133,7 +133,7 @@ tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t 
 	}
 	release(&p, p.weights);
 	tt_copy_end(&p.c);
-	TT_TRY(tt_graph_verify(p.c.to, "overlap"));
+	TT_TRY(tt_graph_check(p.c.to));
 	*out = p.c.to;
 	return TT_OK;
 }

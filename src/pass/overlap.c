@@ -505,13 +505,17 @@ tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, t
 {
 	pass p = look_at(g, o, a);
 	int64_t n = g->nnodes;
-	bool *wanted = TT_NEWN(a, bool, n);
-	for (int64_t i = 0; i < n; i++)
+	bool *wanted = TT_NEWN(a, bool, n), any = false;
+	for (int64_t i = 0; i < n; i++) {
 		wanted[i] = p.kind[i] == STAYS && talks(&g->nodes[i]) && g->nodes[i].seg == TT_SEG_B && !g->nodes[i].group;
-	tt_graph *deferred;
-	TT_TRY(tt_overlap_defer(g, wanted, p.first, a, &deferred));
-	g = deferred;
-	p = look_at(g, o, a);
+		any |= wanted[i];
+	}
+	if (any) {
+		tt_graph *deferred;
+		TT_TRY(tt_overlap_defer(g, wanted, p.first, a, &deferred));
+		g = deferred;
+		p = look_at(g, o, a);
+	}
 	advance_head(&p);
 	for (tt_segment seg = 0; seg < TT_NSEGS; seg++) {
 		find_units(&p, seg, GATHER);
