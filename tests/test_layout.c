@@ -449,6 +449,17 @@ static void case_chunks(tt_test *t)
 		}
 }
 
+/* What the backward of g's first node, a conversion of x, makes of a gradient that lies as `l`. */
+static tt_v converted_back(tt_graph *g, tt_v x, tt_layout l)
+{
+	tt_v dy = tt_input(g, "dy", TT_ACC, TT_ACC, 2, g->values[x].dim), din = 0;
+	tt_value_set_layout(g, dy, l);
+	tt_node n = g->nodes[0];
+	tt_vjp v = {.g = g, .node = &n, .dout = &dy, .din = &din};
+	n.op->vjp(&v);
+	return din;
+}
+
 /* Every conversion that is accepted has a backward, and that gives the dual of what it converts; what LAYOUTS.md does not list is refused. */
 static void case_conversions(tt_test *t)
 {
@@ -478,11 +489,7 @@ static void case_conversions(tt_test *t)
 			l.ax[1] = tt_axis_type_dual(types[to], &has);
 			if (!had || !has)
 				continue;
-			tt_v dy = tt_input(g, "dy", TT_ACC, TT_ACC, 2, g->values[x].dim), din = 0;
-			tt_value_set_layout(g, dy, l);
-			tt_node n = g->nodes[0];
-			tt_vjp v = {.g = g, .node = &n, .dout = &dy, .din = &din};
-			n.op->vjp(&v);
+			tt_v din = converted_back(g, x, l);
 			if (TT_CHECK_OK(t, tt_graph_check(g)) && TT_CHECK(t, din != 0))
 				TT_CHECK_MSG(t, tt_axis_type_eq(g->values[din].layout.ax[1], want) && g->values[din].layout.ax[0].type == TT_P,
 					     "the backward of type %d to type %d is not of the dual type", from, to);
@@ -520,11 +527,7 @@ static void case_fine(tt_test *t)
 			tt_layout l = g->values[y].layout;
 			for (int ax = 0; ax < 2; ax++)
 				l.ax[ax] = tt_axis_type_dual(l.ax[ax], &has);
-			tt_v dy = tt_input(g, "dy", TT_ACC, TT_ACC, 2, g->values[x].dim), din = 0;
-			tt_value_set_layout(g, dy, l);
-			tt_node n = g->nodes[0];
-			tt_vjp v = {.g = g, .node = &n, .dout = &dy, .din = &din};
-			n.op->vjp(&v);
+			tt_v din = converted_back(g, x, l);
 			if (TT_CHECK_OK(t, tt_graph_check(g)) && TT_CHECK(t, din != 0))
 				TT_CHECK(t, tt_axis_type_eq(g->values[din].layout.ax[1], behind ? INNER_FINE : FINE) && TT_CHECK_OK(t, tt_graph_verify(g, "fine")));
 		}

@@ -81,10 +81,8 @@ static tt_status rank(tt_comm *c, void *ctx)
 	const cli_run *x = ctx;
 	if (tt_comm_rank(c) == 0)
 		return lead(x, c);
-	if (!tt_comm_sees_memory(c)) { /* rank 0 says what is to be said, and ends the run after a step; the launcher may send the signal to all */
+	if (!tt_comm_sees_memory(c)) /* rank 0 says what is to be said */
 		tt_log_set_level(TT_LOG_ERROR);
-		tt_cli_stop_by_signal(TT_ENDS_SILENT);
-	}
 	return tt_run_follow(x->cfg, c);
 }
 
@@ -99,7 +97,7 @@ tt_status tt_cli_run(const struct tt_config *cfg, double parse_seconds, bool val
 			      .spin_us = l.size > 1 || cfg->hardware.ranks <= tt_machine_threads() ? 20 : 0 };
 	x.launched_by = l.size > 1 ? l.by : NULL;
 	if (l.size > 1) {
-		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds */
+		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds, and rank 0 then says how it ends, after a step; the launcher may send the signal to all */
 		return tt_comm_mpi(&o, rank, &x);
 	}
 	if (cfg->hardware.ranks > 256)

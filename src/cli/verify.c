@@ -312,7 +312,8 @@ static tt_status prove(tt_comm *c, void *ctx)
 	bool prints = !c || tt_comm_rank(c) == 0;
 	tt_verify_result r;
 	double t0 = tt_now();
-	tt_cli_stop_by_signal(prints ? TT_ENDS_MESH : TT_ENDS_SILENT);
+	if (prints)
+		tt_cli_stop_by_signal(TT_ENDS_MESH);
 	v->comm = c;
 	v->folder = k->saves->folder;
 	v->stop = tt_cli_stop();
@@ -377,7 +378,7 @@ static tt_status run(tt_arena *a, int argc, const char *const *argv)
 	work k = { a, &w, &o, &v, all, &saves };
 	TT_TRY(tt_cli_temp_open(a, "titan-verify", &saves));
 	if (l.size > 1)
-		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds */
+		tt_cli_stop_by_signal(TT_ENDS_SILENT); /* MPI_Init may take seconds; then who prints says how it ends */
 	tt_status s = l.size == 1 ? prove(NULL, &k) : tt_comm_mpi(&(tt_comm_options){ .init_timeout_s = 300, .asked = tt_cli_stop(), .spin_us = 20 }, prove, &k);
 	tt_cli_temp_close(&saves);
 	return s;

@@ -15,7 +15,7 @@
 typedef struct pass {
 	const tt_graph *g;
 	const bool *wanted;
-	const int64_t *first; /* [nvalues] the first node that reads it */
+	const int64_t *needed;
 	bool *late;           /* [nvalues] what waits makes it */
 	int64_t *waiting;     /* nodes, in their order */
 	int64_t nwaiting, weights; /* of them gradients of weights, each with what reads it */
@@ -70,13 +70,6 @@ static void release(pass *p, int64_t count)
 	p->nwaiting = left;
 }
 
-/* The first node that computes with v, converted or not. */
-static int64_t needed_at(const pass *p, tt_v v)
-{
-	int64_t r = p->first[v];
-	return r >= 0 && p->g->nodes[r].op == &tt_op_round ? p->first[p->g->nodes[r].out[0]] : r;
-}
-
 /* Another wanted exchange before anything that takes long, or, if none, -1; *apart: it needs what exchange i makes. */
 static int64_t close_by(const pass *p, int64_t i, bool *apart)
 {
@@ -84,7 +77,7 @@ static int64_t close_by(const pass *p, int64_t i, bool *apart)
 	*apart = false;
 	for (int64_t k = i + 1; k < g->nnodes && g->nodes[k].seg == TT_SEG_B; k++) {
 		const tt_node *n = &g->nodes[k];
-		*apart |= k == needed_at(p, g->nodes[i].out[0]);
+		*apart |= k == p->needed[i];
 		if (p->wanted[k])
 			return k;
 		if (takes_long(n) && !is_weight_gradient(n))
@@ -115,9 +108,9 @@ static bool *find_served(const tt_graph *g, const bool *wanted, tt_arena *a)
 	return served;
 }
 
-tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t *first, tt_arena *a, tt_graph **out)
+tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t *needed, tt_arena *a, tt_graph **out)
 {
-	pass p = { .g = g, .wanted = wanted, .first = first, .late = TT_NEWN(a, bool, g->nvalues), .waiting = TT_NEWN(a, int64_t, g->nnodes), .c = tt_copy_begin(g, a) };
+	pass p = { .g = g, .wanted = wanted, .needed = needed, .late = TT_NEWN(a, bool, g->nvalues), .waiting = TT_NEWN(a, int64_t, g->nnodes), .c = tt_copy_begin(g, a) };
 	const bool *served = find_served(g, wanted, a);
 	for (int64_t i = 0; i < g->nnodes; i++) {
 		const tt_node *n = &g->nodes[i];

@@ -26,8 +26,9 @@ bool tt_sum_kept(const tt_graph *g, tt_v v);
 
 /* What exchanges in a row, or parts of buckets, have made v of. */
 tt_v tt_exchanged_root(const tt_graph *g, tt_v v);
-/* defer.c: gradients of weights go behind the start of exchanges that are wanted at once, `wanted` of B's nodes. first: the first node that reads a value. */
-tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t *first, tt_arena *a, tt_graph **out) TT_CHECKED;
+/* defer.c: gradients of weights go behind the start of exchanges that are wanted at once, `wanted` [nnodes], of B; needed: of each of those, the
+ * first node that computes with what it makes, -1: none. */
+tt_status tt_overlap_defer(const tt_graph *g, const bool *wanted, const int64_t *needed, tt_arena *a, tt_graph **out) TT_CHECKED;
 /* hide.c: sets `hides` of every exchange of a graph in which exchanges have their places. */
 void tt_overlap_hides(tt_graph *g, tt_arena *a);
 

@@ -341,6 +341,13 @@ static int64_t converter_of(const pass *p, int64_t i)
 	return r >= 0 && p->uses[v] == 1 && p->g->nodes[r].op == &tt_op_round ? r : -1;
 }
 
+/* The first node that computes with what exchange i makes, converted or not; -1: none. */
+static int64_t needed_at(const pass *p, int64_t i)
+{
+	int64_t converts = converter_of(p, i);
+	return p->first[p->g->nodes[converts < 0 ? i : converts].out[0]];
+}
+
 /* Those that may start before anybody reads what i or one of them makes, converted or not: they stand where the last of them does. */
 static int64_t waited_with(const pass *p, int64_t i, int64_t *with)
 {
@@ -353,8 +360,8 @@ static int64_t waited_with(const pass *p, int64_t i, int64_t *with)
 			bytes += bytes_of(p, k);
 			with[n++] = k;
 		}
-		int64_t converts = converter_of(p, k), reader = p->first[g->nodes[converts < 0 ? k : converts].out[0]];
-		end = reader < 0 ? end : TT_MIN(end, reader);
+		int64_t needed = needed_at(p, k);
+		end = needed < 0 ? end : TT_MIN(end, needed);
 	}
 	return n;
 }
@@ -506,13 +513,15 @@ tt_status tt_pass_overlap(const tt_graph *g, const tt_overlap *o, tt_arena *a, t
 	pass p = look_at(g, o, a);
 	int64_t n = g->nnodes;
 	bool *wanted = TT_NEWN(a, bool, n), any = false;
+	int64_t *needed = TT_NEWN(a, int64_t, n);
 	for (int64_t i = 0; i < n; i++) {
 		wanted[i] = p.kind[i] == STAYS && talks(&g->nodes[i]) && g->nodes[i].seg == TT_SEG_B && !g->nodes[i].group;
+		needed[i] = wanted[i] ? needed_at(&p, i) : -1;
 		any |= wanted[i];
 	}
 	if (any) {
 		tt_graph *deferred;
-		TT_TRY(tt_overlap_defer(g, wanted, p.first, a, &deferred));
+		TT_TRY(tt_overlap_defer(g, wanted, needed, a, &deferred));
 		g = deferred;
 		p = look_at(g, o, a);
 	}
